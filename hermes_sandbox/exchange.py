@@ -1,0 +1,110 @@
+"""One request to a worker: its limits, what came of it so far, and how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+
+from hermes_sandbox.session import Failed
+from hermes_sandbox.worker import wire
+
+TAIL = 16 << 10  # bytes of each stream that a result keeps
+
+Cause = Literal["answered", "timeout", "idle_timeout", "cancelled", "output", "cpu_time", "died", "protocol"]
+# Gets the stream's name and the bytes. What it returns is awaited, and until then nothing more is read.
+OutputHandler = Callable[[str, bytes], Awaitable[None] | None]
+
+
+class Tail:
+    """The last bytes of a stream, and how many there were."""
+
+    def __init__(self) -> None:
+        self.kept = b""
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        self.kept = (self.kept + data[-TAIL:])[-TAIL:]
+
+    @property
+    def text(self) -> str:
+        return self.kept.decode("utf-8", "replace")
+
+    @property
+    def truncated(self) -> bool:
+        return self.total > len(self.kept)
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one request. Times in s, `output` in bytes over both streams; None is no limit."""
+
+    timeout: float
+    grace: float
+    idle_timeout: float | None = None
+    cpu_time: float | None = None
+    output: int | None = None
+
+
+class Exchange:
+    """`cause` says why it is over; "answered" means `reply` or `failed` is the worker's word. `lost`: the worker went
+    with it. `confirmed`: the kernel confirmed that worker's end."""
+
+    def __init__(self, number: int, watch: Watch, on_output: OutputHandler | None = None, cpu_before: float = 0.0) -> None:
+        self.number = number
+        self.watch = watch
+        self.on_output = on_output
+        self.cpu_before = cpu_before
+        self.cpu_s = 0.0
+        self.stdout, self.stderr = Tail(), Tail()
+        self.reply: Any = None
+        self.failed: Failed | None = None
+        self.cause: Cause = "answered"
+        self.detail = ""
+        self.lost = False
+        self.confirmed = True
+        self.begun = time.monotonic()
+        self.last_sign = self.begun
+        self.wall_s = 0.0
+        self.credit = wire.STDIN_WINDOW
+        self.credit_came = asyncio.Event()
+        self.readers: set[asyncio.Future[None]] = set()
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish(self) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def end(self, cause: Cause, detail: str = "") -> None:
+        """It is over for a reason other than an answer. The first reason stays; an answer that is there wins."""
+        if not self.over.done() and self.cause == "answered":
+            self.cause, self.detail = cause, detail
+        self.finish()
+
+    def answered(self) -> bool:
+        return self.reply is not None or self.failed is not None
+
+    def again(self) -> asyncio.Future[None]:
+        """A new future for what comes after the first end: the answer to a cancel."""
+        self.over = asyncio.get_running_loop().create_future()
+        return self.over
+
+    def tail(self, stream: str) -> Tail:
+        return self.stdout if stream == "stdout" else self.stderr
+
+    def take(self, stream: str, data: bytes) -> None:
+        """Account for output: its tail, the idle clock, the limit."""
+        self.last_sign = time.monotonic()
+        self.tail(stream).add(data)
+        limit = self.watch.output
+        if limit is not None and self.stdout.total + self.stderr.total > limit:
+            self.end("output")
+
+    def spent(self, cpu_s: float) -> None:
+        """The tree has used `cpu_s` seconds of CPU since the worker's start."""
+        self.cpu_s = cpu_s - self.cpu_before
+        if self.watch.cpu_time is not None and self.cpu_s > self.watch.cpu_time:
+            self.end("cpu_time")

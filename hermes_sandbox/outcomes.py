@@ -1,0 +1,219 @@
+"""Names how a call ended: from an exchange, init's report and the kernel's counters to one outcome of the closed list.
+
+The order is the argument. What we could not confirm comes first, then what we did ourselves (deadline, cancel, limits
+that the supervisor watches), then what the worker's end shows, and only then what the worker says. A limit is told from
+a crash by evidence: the kernel's count of out-of-memory kills, init's watch, a limit's own signal, or the error that the
+limit gives to whoever runs into it.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+from typing import Any
+
+import msgspec
+
+from hermes_sandbox.errors import Outcome
+from hermes_sandbox.exchange import Exchange
+from hermes_sandbox.policy import Policy
+from hermes_sandbox.results import Failure, LimitHit, Usage
+from hermes_sandbox.runners import Evidence
+from hermes_sandbox.session import Failed
+from hermes_sandbox.worker import wire
+
+NEAR_LIMIT = 0.9  # of `memory`: an abort this close to RLIMIT_DATA was the limit's doing (malloc gave up)
+NOT_FOUND_EXIT, NOT_EXECUTABLE_EXIT = 127, 126  # what shells say of a command that is not there, or cannot be run
+
+ERRNO_LIMITS = {errno.EFBIG: "file_size", errno.EMFILE: "open_files", errno.EAGAIN: "pids"}
+SIGNAL_LIMITS = {signal.SIGXCPU: "cpu_time", signal.SIGXFSZ: "file_size"}
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a CallResult that says how it ended."""
+
+    outcome: Outcome
+    result: str | dict[str, Any] | None = None
+    error: Failure | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    limit: LimitHit | None = None
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one exchange. `before` and `after` are the kernel's counts around it, `noise` the runner's words."""
+
+    exchange: Exchange
+    policy: Policy
+    mechanisms: dict[str, str]
+    ended: wire.Ended | None = None
+    before: Evidence = Evidence()
+    after: Evidence = Evidence()
+    noise: str = ""
+
+    def out_of_memory(self) -> bool:
+        return (self.after.oom_kills or 0) > (self.before.oom_kills or 0)
+
+    def limit(self, name: str, observed: float | None = None, mechanism: str = "") -> Verdict:
+        """The verdict "limit" for `name`, with its figure and what enforced it."""
+        value = float(getattr(self.policy, name) or 0)
+        mechanism = mechanism or self.mechanisms.get(name, "")
+        hit = LimitHit(name=name, value=value, observed=observed, mechanism=mechanism)
+        seen = f", {observed:g} seen" if observed is not None else ""
+        hint = f"raise it with {name} in the policy (--{name.replace('_', '-')}), if the tool is worth it"
+        return Verdict(outcome="limit", limit=hit, error=Failure(f"hit the limit {name} = {value:g}{seen} ({mechanism})", hint))
+
+
+def judge(case: Case) -> Verdict:
+    exchange = case.exchange
+    if not exchange.confirmed:
+        message = "the worker was killed, but nothing confirmed that it is dead"
+        return Verdict(outcome="runner_failed", error=Failure(message, "look for it with ps; what it may still do is unknown"))
+    match exchange.cause:
+        case "answered":
+            return _by_failure(case, exchange.failed) if exchange.failed is not None else _by_reply(case, exchange.reply)
+        case "died":
+            return _by_death(case)
+        case "timeout" | "idle_timeout":
+            return _timed_out(case)
+        case "cancelled":
+            return Verdict(outcome="cancelled", error=Failure(exchange.detail or "the caller cancelled the call"))
+        case "protocol":
+            return Verdict(outcome="protocol", error=Failure(exchange.detail, "the tool tampered with its worker"))
+        case "output":
+            return case.limit("output", exchange.stdout.total + exchange.stderr.total, "supervisor")
+        case "cpu_time":
+            return case.limit("cpu_time", round(exchange.cpu_s, 3))
+
+
+def _timed_out(case: Case) -> Verdict:
+    watch = case.exchange.watch
+    if case.exchange.cause == "idle_timeout":
+        message, key = f"gave no sign for {watch.idle_timeout:g} s (idle_timeout)", "idle_timeout"
+    else:
+        message, key = f"did not end within {watch.timeout:g} s (timeout)", "timeout"
+    return Verdict(outcome="timeout", error=Failure(message, f"raise {key} in the policy, or make the work smaller"))
+
+
+def _by_death(case: Case) -> Verdict:
+    """The worker died with the request, by itself or by the kernel's hand."""
+    ended = case.ended
+    if ended is None:
+        said = f": {case.noise[-300:]}" if case.noise else ""
+        message = f"the sandbox ended without a report{said}"
+        return Verdict(outcome="runner_failed", error=Failure(message, "something outside ended it; see `doctor`"))
+    if ended.limit == "memory":
+        return case.limit("memory", ended.observed)
+    if case.out_of_memory():
+        return case.limit("memory", case.after.peak_bytes)
+    if ended.signal is None:
+        message = f"the worker exited with code {ended.code} in the middle of the call"
+        return Verdict(outcome="crashed", exit_code=ended.code, error=Failure(message, "a tool must return, not exit"))
+    if ended.signal in SIGNAL_LIMITS:
+        return case.limit(SIGNAL_LIMITS[signal.Signals(ended.signal)], mechanism="rlimit")
+    memory = case.policy.memory
+    if case.mechanisms.get("memory") == "watchdog" and memory and ended.peak_bytes >= NEAR_LIMIT * memory:
+        return case.limit("memory", ended.peak_bytes, "rlimit")
+    message = f"the worker was ended by {signal_name(ended.signal)}"
+    return Verdict(outcome="crashed", signal=ended.signal, error=Failure(message, "the stack is in stderr_tail, where there was one"))
+
+
+def _by_failure(case: Case, failed: Failed) -> Verdict:
+    """The worker lives and says that the request failed."""
+    trouble = failed.trouble
+    match failed.code:
+        case wire.RESULT_TOO_LARGE:
+            return case.limit("result", trouble.size, "worker")
+        case wire.BAD_RESULT:
+            return Verdict(outcome="bad_result", error=Failure(failed.message, "a handler returns a string, JSON by custom"))
+        case wire.NOT_STARTED:
+            code = NOT_FOUND_EXIT if trouble.errno == errno.ENOENT else NOT_EXECUTABLE_EXIT
+            return Verdict(outcome="tool_error", exit_code=code, error=Failure(f"cannot start the command: {failed.message}"))
+        case wire.TOOL_RAISED | wire.LOAD_FAILED:
+            if (name := _limit_of(case, failed)) is not None:
+                return case.limit(name)
+            if failed.code == wire.LOAD_FAILED:
+                return Verdict(outcome="unavailable", error=Failure(f"the tool did not load: {failed.message}", trouble.trace))
+            return Verdict(outcome="tool_error", error=Failure(failed.message, trouble.trace))
+        case _:
+            return Verdict(outcome="protocol", error=Failure(f"the worker answered with error {failed.code}: {failed.message}"))
+
+
+def _limit_of(case: Case, failed: Failed) -> str | None:
+    """The limit that the tool's exception comes from, if one was set that gives this exception."""
+    trouble = failed.trouble
+    if trouble.kind == "MemoryError" or case.out_of_memory():
+        name: str | None = "memory"
+    elif trouble.kind == "RuntimeError" and "can't start new thread" in failed.message:
+        name = "pids"
+    else:
+        name = ERRNO_LIMITS.get(trouble.errno or 0)
+    return name if name is not None and getattr(case.policy, name) is not None else None
+
+
+def _by_reply(case: Case, reply: Any) -> Verdict:
+    if isinstance(reply, wire.ExecDone):
+        return _by_exit(case, reply)
+    if reply.multimodal is not None:
+        result: str | dict[str, Any] = reply.multimodal
+        failed = bool(reply.multimodal.get("error"))
+    else:
+        result = reply.text or ""
+        if len(result) > case.policy.result:
+            return case.limit("result", len(result), "supervisor")
+        failed = has_error(result)
+    if failed:
+        return Verdict(outcome="tool_error", result=result, error=Failure("the tool answered with an error"))
+    return Verdict(outcome="ok", result=result)
+
+
+def _by_exit(case: Case, done: wire.ExecDone) -> Verdict:
+    """A command's own exit is its own business, unless a limit was behind it."""
+    if done.code == 0:
+        return Verdict(outcome="ok", exit_code=0)
+    if case.out_of_memory():
+        return case.limit("memory", case.after.peak_bytes)
+    if done.signal in SIGNAL_LIMITS:
+        return case.limit(SIGNAL_LIMITS[signal.Signals(done.signal)], mechanism="rlimit")
+    if (case.after.pids_refused or 0) > (case.before.pids_refused or 0):
+        return case.limit("pids")
+    if done.signal is not None:
+        message = f"the command was ended by {signal_name(done.signal)}"
+        return Verdict(outcome="crashed", signal=done.signal, error=Failure(message))
+    return Verdict(outcome="ok", exit_code=done.code)
+
+
+class _Answer(msgspec.Struct):
+    error: Any = None
+
+
+def has_error(text: str) -> bool:
+    """Whether a tool's answer is a JSON object with a truthy `error`. Any other text is an answer."""
+    if not text.lstrip()[:1] == "{":
+        return False
+    try:
+        return bool(msgspec.json.decode(text, type=_Answer).error)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return False
+
+
+def usage(case: Case) -> Usage:
+    """What the call cost, by the best counter there is: the tree's cgroup, else init's sum, else the worker's own."""
+    exchange, before, after = case.exchange, case.before, case.after
+    wall = round(exchange.wall_s, 6)
+    if after.cpu_s is not None:
+        cpu = max(0.0, after.cpu_s - (before.cpu_s or 0.0))
+        return Usage(wall_s=wall, cpu_s=round(cpu, 6), peak_bytes=after.peak_bytes, scope="cgroup")
+    if exchange.lost and case.ended is not None:
+        return Usage(wall_s=wall, cpu_s=case.ended.cpu_s, peak_bytes=case.ended.peak_bytes, scope="tree")
+    cost = exchange.failed.trouble.cost if exchange.failed is not None else getattr(exchange.reply, "cost", None)
+    if cost is None:
+        return Usage(wall_s=wall)
+    return Usage(wall_s=wall, cpu_s=round(cost.cpu_s, 6), peak_bytes=cost.peak_bytes, scope="worker")
+
+
+def signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,270 @@
+"""What a call may use and for how long: the policy's keys, their units, and how layers of it become one.
+
+Layers go from weak to strong: built-in, toolset, tool, supervisor, call. Each may set a *policy*, which is what holds
+where nobody asks for something else, and a *ceiling*, which is the most that a stronger layer may ask for. A layer that
+sets a policy and no ceiling means both. A stronger layer may always ask for less; for more only up to the ceiling that
+stands. That binds a tool to its toolset's ceiling, and a call to its tool's. It does not bind the operator, who writes
+the toolset's layer, makes the supervisor, and starts commands with `exec`.
+
+Units: times in seconds (5, 2.5, "90s", "5m", "1h"), sizes in bytes ("64K", "256M", "2G" are powers of 1024).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hermes_sandbox.errors import Refused
+
+UNSET = msgspec.UNSET
+Tier = Literal["namespaces", "landlock", "process"]
+Reuse = Literal["session", "never"]
+
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_size(value: object) -> int:
+    """Bytes. Raises ValueError with what to write instead."""
+    if isinstance(value, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)):
+        value = int(float(found[1]) * _SIZES[found[2].upper()])
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ValueError('write a size in bytes, such as 1048576, "64K", "256M" or "2G"')
+    return value
+
+
+def parse_seconds(value: object) -> float:
+    """Seconds. Raises ValueError with what to write instead."""
+    if isinstance(value, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", value.strip())):
+        value = float(found[1]) * _TIMES[found[2]]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ValueError('write seconds, such as 5, 2.5, "90s", "5m" or "1h"')
+    return float(value)
+
+
+def parse_count(value: object) -> int:
+    if isinstance(value, str) and value.strip().isdigit():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ValueError("write a whole number above 0")
+    return value
+
+
+def _parse_network(value: object) -> str:
+    if isinstance(value, list):
+        raise ValueError('lists of hosts are not in this version: write "none" or "host"')
+    return _one_of("none", "host")(value)
+
+
+def _one_of(*names: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if value not in names:
+            raise ValueError("write " + " or ".join(f'"{name}"' for name in names))
+        return str(value)
+
+    return parse
+
+
+def _parse_reuse(value: object) -> str:
+    if value == "process":
+        raise ValueError('reuse = "process" is not in this version: write "session" or "never"')
+    return _one_of("session", "never")(value)
+
+
+def _parse_name(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", value):
+        raise ValueError("write the name of a runner, such as local")
+    return value
+
+
+def _parse_names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in value
+    ):
+        raise ValueError('write a list of names of environment variables, such as ["EXAMPLE_KEY"]')
+    return tuple(value)
+
+
+def _parse_paths(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(path, str) and path for path in value):
+        raise ValueError('write a list of paths, such as ["~/data", "/srv/models"]')
+    return tuple(os.path.abspath(os.path.expanduser(path)) for path in value)
+
+
+def _parse_packages(value: object) -> tuple[str, ...]:
+    return ("host",) if value == "host" else _parse_paths(value)
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One key: how its value is read, what orders it against a ceiling, and its help on the command line.
+
+    `order`: "number", "list" (a ceiling bounds what may be in it), or "choice" (ordered from less to more)."""
+
+    parse: Callable[[object], Any]
+    order: Literal["number", "list", "choice", "free"]
+    help: str
+    metavar: str
+    choices: tuple[str, ...] = ()
+
+
+OPTIONS: Mapping[str, Option] = {
+    "timeout": Option(parse_seconds, "number", "wall-clock time for the call", "SECONDS"),
+    "idle_timeout": Option(parse_seconds, "number", "time without any output", "SECONDS"),
+    "grace": Option(parse_seconds, "number", "time between being asked to stop and being killed", "SECONDS"),
+    "cpu_time": Option(parse_seconds, "number", "CPU time of the whole tree", "SECONDS"),
+    "memory": Option(parse_size, "number", "memory of the whole tree", "SIZE"),
+    "pids": Option(parse_count, "number", "processes and threads of the whole tree", "COUNT"),
+    "file_size": Option(parse_size, "number", "size of any file that is written", "SIZE"),
+    "open_files": Option(parse_count, "number", "open files of each process", "COUNT"),
+    "output": Option(parse_size, "number", "bytes printed, in all", "SIZE"),
+    "result": Option(parse_size, "number", "size of the result", "SIZE"),
+    "network": Option(_parse_network, "choice", "none or host", "none|host", ("none", "host")),
+    "read": Option(_parse_paths, "list", "a further path that can be read", "PATH"),
+    "write": Option(_parse_paths, "list", "a further path that can be written", "PATH"),
+    "env": Option(_parse_names, "list", "an environment variable to pass on", "NAME"),
+    "packages": Option(_parse_packages, "list", 'Python packages: a path, or "host" for those of hermes-sandbox', "PATH"),
+    "tier": Option(_one_of("namespaces", "landlock", "process"), "free", "the weakest isolation to accept", "TIER"),
+    "reuse": Option(_parse_reuse, "free", "session (a warm worker per task) or never", "MODE"),
+    "runner": Option(_parse_name, "free", "where the worker runs", "NAME"),
+}
+
+
+class PolicyLayer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one layer sets. UNSET: nothing. Build it with `layer`, which checks values and units."""
+
+    timeout: float | msgspec.UnsetType = UNSET
+    idle_timeout: float | msgspec.UnsetType = UNSET
+    grace: float | msgspec.UnsetType = UNSET
+    cpu_time: float | msgspec.UnsetType = UNSET
+    memory: int | msgspec.UnsetType = UNSET
+    pids: int | msgspec.UnsetType = UNSET
+    file_size: int | msgspec.UnsetType = UNSET
+    open_files: int | msgspec.UnsetType = UNSET
+    output: int | msgspec.UnsetType = UNSET
+    result: int | msgspec.UnsetType = UNSET
+    network: str | msgspec.UnsetType = UNSET
+    read: tuple[str, ...] | msgspec.UnsetType = UNSET
+    write: tuple[str, ...] | msgspec.UnsetType = UNSET
+    env: tuple[str, ...] | msgspec.UnsetType = UNSET
+    packages: tuple[str, ...] | msgspec.UnsetType = UNSET
+    tier: str | msgspec.UnsetType = UNSET
+    reuse: str | msgspec.UnsetType = UNSET
+    runner: str | msgspec.UnsetType = UNSET
+
+    def set_keys(self) -> dict[str, Any]:
+        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not UNSET}
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """A call's effective policy. None is no limit. `explicit`: the keys that a layer above the built-in one set, which
+    are refused where they cannot be enforced; `sources`: key -> the layer that its value came from."""
+
+    timeout: float = 120.0
+    idle_timeout: float | None = None
+    grace: float = 2.0
+    cpu_time: float | None = None
+    memory: int | None = 1 << 30
+    pids: int | None = 256
+    file_size: int | None = 1 << 30
+    open_files: int | None = 1024
+    output: int | None = None
+    result: int = 16 << 20
+    network: str = "none"
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    tier: str = "landlock"
+    reuse: str = "session"
+    runner: str = "local"
+    explicit: frozenset[str] = frozenset()
+    sources: dict[str, str] = {}
+
+
+# The most that anybody but the operator may ask for where no layer says otherwise. Absent: what is granted.
+BUILT_IN_CEILING: Mapping[str, Any] = {
+    "timeout": 3600.0,
+    "idle_timeout": 3600.0,
+    "grace": 60.0,
+    "cpu_time": 4 * 3600.0,
+    "memory": 64 << 30,
+    "pids": 32768,
+    "file_size": 64 << 30,
+    "open_files": 65536,
+    "output": 1 << 40,
+    "result": 64 << 20,
+}
+
+
+def layer(values: Mapping[str, Any], where: str) -> PolicyLayer:
+    """A layer out of what a file or a command line says. `where` is the path of the table, for errors. Raises Refused."""
+    parsed = {}
+    for name, value in values.items():
+        option = OPTIONS.get(name)
+        if option is None:
+            near = difflib.get_close_matches(name, OPTIONS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the keys are: {', '.join(OPTIONS)}"
+            raise Refused(f"{where}.{name} is no key of a policy", hint=hint)
+        try:
+            parsed[name] = option.parse(value)
+        except ValueError as error:
+            raise Refused(f"{where}.{name} = {value!r} cannot be used", hint=str(error)) from None
+    return PolicyLayer(**parsed)
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """One layer by name. `bounded`: it may not go beyond the ceilings of the layers below it."""
+
+    source: str
+    policy: PolicyLayer = PolicyLayer()
+    ceiling: PolicyLayer = PolicyLayer()
+    bounded: bool = True
+
+
+def resolve(layers: Sequence[Layer]) -> Policy:
+    """The policy of `layers`, from weak to strong. Raises Refused for a bounded layer that asks for more than the ceiling
+    that stands, naming the key, both figures and the layer that set the ceiling."""
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    ceilings: dict[str, tuple[Any, str]] = {name: (value, "built-in") for name, value in BUILT_IN_CEILING.items()}
+    defaults = Policy()
+    for each in layers:
+        for name, value in each.policy.set_keys().items():
+            most, set_by = ceilings.get(name, (getattr(defaults, name), "built-in"))
+            if each.bounded and _exceeds(OPTIONS[name], value, most):
+                raise Refused(
+                    f"{name} = {_show(value)} ({each.source}) is beyond the ceiling {_show(most)}, set by {set_by}",
+                    hint=f"ask for no more than {_show(most)}, or raise ceiling.{name} in toolsets.toml",
+                )
+            values[name], sources[name] = value, each.source
+            ceilings[name] = (value, each.source)
+        for name, value in each.ceiling.set_keys().items():
+            ceilings[name] = (value, each.source)
+    return Policy(**values, explicit=frozenset(values), sources=sources)
+
+
+def _exceeds(option: Option, value: Any, most: Any) -> bool:
+    if option.order == "number":
+        return most is not None and value > most
+    if option.order == "choice":
+        return option.choices.index(value) > option.choices.index(most)
+    if option.order == "list":
+        return not all(any(_covers(granted, item) for granted in most) for item in value)
+    return False
+
+
+def _covers(granted: str, item: str) -> bool:
+    """Whether granting `granted` grants `item`: the same name, or a path at or below it."""
+    return granted == item or (item.startswith("/") and Path(item).is_relative_to(granted))
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(value) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)

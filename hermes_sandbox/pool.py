@@ -1,0 +1,149 @@
+"""The workers of one supervisor: which are alive, for whom, and when they end.
+
+A worker belongs to a `Key`: the tools it was given, the task, and everything of the policy that holds for a worker's
+whole life. It serves one request at a time; further ones wait in line. With `reuse = session` it stays for the task's
+next call; with `never`, or when a call asked for limits of its own, it is started for one request and closed after it. A
+worker that was lost leaves its key marked, so that the next call on it can say that the task's state is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hermes_sandbox import bootstrap, runners
+from hermes_sandbox.driver import Worker
+from hermes_sandbox.errors import ProtocolError, Refused, RunnerFailed, TimedOut
+from hermes_sandbox.policy import Policy
+from hermes_sandbox.runners import WorkerSpec
+from hermes_sandbox.session import Session
+
+MAX_WORKERS = 256  # alive at once in one supervisor; a task that is over must be closed with close_task
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is for. `group` names its tools; `digest` is `policy_digest` of its policy."""
+
+    group: str
+    task_id: str
+    digest: str
+
+
+class Slot:
+    """The place of one key: its worker, if it is alive, and the line of those who want it."""
+
+    def __init__(self) -> None:
+        self.worker: Worker | None = None
+        self.line = asyncio.Lock()
+        self.lost = False  # a worker of this key ended with a call, and its state with it
+
+
+class Pool:
+    def __init__(self, hide: tuple[Path, ...]) -> None:
+        self._hide = hide
+        self._slots: dict[Key, Slot] = {}
+        self._runners: dict[str, Any] = {}
+        self._alive: set[Worker] = set()
+        self._numbers = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._alive)
+
+    @asynccontextmanager
+    async def worker(
+        self,
+        key: Key,
+        policy: Policy,
+        workspace: Path,
+        env: Mapping[str, str],
+        tools: Mapping[str, Path],
+        *,
+        keep: bool,
+        patience: float,
+    ) -> AsyncIterator[tuple[Worker, bool]]:
+        """A worker of `key` for one request, and whether state that the task had on this key was lost before.
+
+        Waits in line behind the key's other requests for at most `patience` s: then TimedOut. Raises Refused or
+        RunnerFailed when there is no worker and none can be started."""
+        slot = self._slots.setdefault(key, Slot()) if keep else Slot()
+        try:
+            async with asyncio.timeout(patience):
+                await slot.line.acquire()
+        except TimeoutError:
+            hint = "calls of one task run one after the other; use another task_id to run them side by side"
+            raise TimedOut(f"waited {patience:g} s (timeout) for the task's earlier calls", hint=hint) from None
+        try:
+            lost, slot.lost = slot.lost, False
+            if slot.worker is None or not slot.worker.usable:
+                slot.worker = await self._start(key.task_id, policy, workspace, env, tools)
+            worker = slot.worker
+            try:
+                yield worker, lost
+            finally:
+                if not worker.usable:
+                    slot.worker, slot.lost = None, True
+                    self._alive.discard(worker)
+                elif not keep:
+                    await self._end(worker)
+        finally:
+            slot.line.release()
+
+    async def _start(
+        self, task_id: str, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Mapping[str, Path]
+    ) -> Worker:
+        if len(self._alive) >= MAX_WORKERS:
+            raise Refused(f"{MAX_WORKERS} workers are alive, which is the most", hint="close tasks that are over with close_task")
+        runner = self._runner(policy.runner)
+        name = f"{os.getpid()}-{next(self._numbers)}"
+        spec = WorkerSpec(name=name, policy=policy, workspace=workspace, env=env, hide=self._hide)
+        process = await runner.start(spec)
+        worker = Worker(process, Session(process.boot.nonce), task_id)
+        self._alive.add(worker)
+        try:
+            await worker.start(bootstrap.payload(process.boot, tools, same_python=process.same_python))
+        except BaseException as error:
+            self._alive.discard(worker)
+            if isinstance(error, RunnerFailed | ProtocolError):
+                raise runner.diagnose(worker.noise) if worker.noise else error from None
+            raise
+        return worker
+
+    def _runner(self, name: str) -> Any:
+        if name not in self._runners:
+            self._runners[name] = runners.load(name)()
+        return self._runners[name]
+
+    async def _end(self, worker: Worker) -> None:
+        await asyncio.shield(asyncio.ensure_future(worker.close()))
+        self._alive.discard(worker)
+
+    async def close_where(self, wanted: Callable[[Key], bool]) -> None:
+        """Close the workers whose key is wanted, and forget their keys. A request that runs on one ends `crashed`."""
+        keys = [key for key in self._slots if wanted(key)]
+        workers = [slot.worker for key in keys if (slot := self._slots.pop(key)).worker is not None]
+        await asyncio.gather(*(self._end(worker) for worker in workers if worker is not None))
+
+    def running(self, task_id: str) -> list[Worker]:
+        return [worker for worker in self._alive if worker.exchange is not None and worker.task_id == task_id]
+
+    async def close(self) -> None:
+        """End every worker, however it was made, then the runners."""
+        self._slots.clear()
+        await asyncio.gather(*(self._end(worker) for worker in list(self._alive)))
+        await asyncio.gather(*(runner.close() for runner in self._runners.values()))
+        self._runners.clear()
+
+
+def policy_digest(policy: Policy) -> str:
+    """Names the part of a policy that holds for a worker's whole life. Equal digests may share a worker."""
+    whole_life = ("runner", "tier", "memory", "pids", "file_size", "open_files", "network", "read", "write", "env", "packages")
+    fields = [msgspec.to_builtins(getattr(policy, name)) for name in whole_life]
+    asked = sorted(policy.explicit.intersection(whole_life))  # what was asked for is refused where a default is waived
+    return msgspec.json.encode([*fields, policy.cpu_time is not None, asked]).decode()

@@ -1,0 +1,333 @@
+"""The façade: from a tool's name and arguments to a CallResult, with no tool code ever in this process.
+
+Theory of operation
+    A call passes six gates before anything is started, each of which can end it with a name: the registry knows the
+    tool, the filter allows it, the policy's layers agree and stay below their ceilings, the arguments fit the schema, the
+    tool's own check says yes. Then the pool gives a worker, `driver` sees the request to its end, `outcomes` names that
+    end, and here it becomes a CallResult. Everything that can go wrong is a SandboxError on the way and a CallResult at
+    the end: `call` raises only for a closed supervisor and for the caller's own cancellation.
+
+    What tools exist is found out without importing them: `catalog` discovers the files and has workers describe them.
+    One event loop drives all of it. `AsyncSupervisor` lives on the caller's loop; `sync.Supervisor` brings a thread with
+    a loop of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from hermes_sandbox import arguments, config
+from hermes_sandbox.bundled import bundled
+from hermes_sandbox.catalog import Catalog
+from hermes_sandbox.discovery import ModuleFile
+from hermes_sandbox.errors import InvalidArguments, Refused, SandboxError, Unavailable
+from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
+from hermes_sandbox.home import get_hermes_home
+from hermes_sandbox.policy import Layer, Policy, PolicyLayer
+from hermes_sandbox.policy import resolve as resolve_policy
+from hermes_sandbox.pool import Key, Pool, policy_digest
+from hermes_sandbox.record import Record
+from hermes_sandbox.registry import DescribeCache, Registry, ToolInfo
+from hermes_sandbox.results import CallResult
+from hermes_sandbox.toolsets import resolve
+from hermes_sandbox.worker import wire
+
+DEFAULT_TASK = "default"
+DESCRIBE_TASK = "(describe)"  # no task id of a user's can be this
+EXEC_TOOL = "exec"  # the name that a command run by `exec` has in its record
+SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ASK_PATIENCE = 60.0  # s that a description or check waits for a worker
+BASE_ENV = {"PATH": SAFE_PATH, "LANG": "C.UTF-8"}
+_TASK_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class AsyncSupervisor:
+    """Holds the registry and runs calls in workers. Belongs to the event loop that it is used on.
+
+    `workspace`: the folder that tools work in; without one each task gets a temporary folder of its own. `home`: the
+    operator's files (default: get_hermes_home()). `toolset_filter`: names of the toolsets and tools that may be used at
+    all. `tool_folders`: where tool files lie (default: the bundled ones and HOME/tools). `policy`: a layer below that of
+    each call and above all configuration: the operator's.
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: Path | str | None = None,
+        home: Path | None = None,
+        toolset_filter: Sequence[str] | None = None,
+        tool_folders: Sequence[Path] | None = None,
+        policy: PolicyLayer | None = None,
+    ) -> None:
+        self._home = home or get_hermes_home()
+        self._config = config.load(self._home)
+        self._filter = toolset_filter
+        self._layer = policy or PolicyLayer()
+        self._workspace = Path(workspace).resolve() if workspace is not None else None
+        self._workspaces: dict[str, Path] = {}
+        self._pool = Pool(hide=(self._home,))
+        folders = tool_folders if tool_folders is not None else (bundled("tool_modules"), self._home / "tools")
+        self._catalog = Catalog(self._config, folders, DescribeCache(self._home), self._ask_describe, self._ask_check)
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    # What there is ------------------------------------------------------------------------------------------------
+
+    async def tools(self) -> list[ToolInfo]:
+        """The tools that the filter allows, by name."""
+        registry = await self._catalog.registry()
+        allowed = self._allowed(registry)
+        return [tool for tool in registry.tools() if allowed is None or tool.name in allowed]
+
+    async def problems(self) -> dict[str, str]:
+        """Module or tool -> why it is not there."""
+        return (await self._catalog.registry()).problems()
+
+    async def get_definitions(self, toolsets: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """The definitions of the tools in `toolsets` (default: all that are allowed) for a model, in OpenAI's shape.
+        Tools whose check says no are left out. Raises Unavailable for an unknown toolset."""
+        registry = await self._catalog.registry()
+        wanted = {tool.name for tool in await self.tools()}
+        if toolsets is not None:
+            wanted &= resolve(toolsets, self._config, registry)
+        infos = [registry.get(name) for name in sorted(wanted)]
+        states = await asyncio.gather(*(self._catalog.state(info) for info in infos))
+        overrides = {state.name: state.overrides for state in states if state.overrides}
+        return registry.definitions([state.name for state in states if state.available], overrides)
+
+    def _allowed(self, registry: Registry) -> set[str] | None:
+        return None if self._filter is None else resolve(self._filter, self._config, registry)
+
+    def policy_of(self, tool: ToolInfo, layer: PolicyLayer | None = None) -> Policy:
+        """The policy that a call of `tool` with `layer` on top would have. Raises Refused."""
+        layers = [*self._config.layers(tool.toolset, tool.name), Layer("supervisor", self._layer, bounded=False)]
+        return resolve_policy([*layers, Layer("call", layer or PolicyLayer())])
+
+    # Calls --------------------------------------------------------------------------------------------------------
+
+    async def dispatch(self, name: str, args: Any = None, **context: Any) -> str | dict[str, Any]:
+        """Hermes' `dispatch`: the tool's answer, or JSON that says how the call ended. `context` reaches the handler."""
+        task_id = context.pop("task_id", None) or DEFAULT_TASK
+        return (await self.call(name, args, task_id=task_id, context=context)).as_tool_string()
+
+    async def call(
+        self,
+        name: str,
+        args: Any = None,
+        *,
+        task_id: str = DEFAULT_TASK,
+        policy: PolicyLayer | None = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> CallResult:
+        """Run a tool. `context`: further keyword arguments of its handler, plain data."""
+        record = Record(name, task_id)
+        try:
+            self._check_open(task_id)
+            tool, effective, prepared = await self._prepare(name, args, policy)
+            record.policy = effective
+            params = wire.Call(
+                module=self._catalog.module(tool.module).name,
+                tool=tool.name,
+                args=prepared,
+                context=_plain({**(context or {}), "task_id": task_id}),
+                result_limit=effective.result,
+                cpu_time=effective.cpu_time,
+            )
+            key, keep, note = self._key(tool, task_id, effective, policy)
+            record.notes += note
+            files = self._files(tool)
+            env, withheld = self._environment(tool, effective)
+            record.withheld = withheld
+            return await self._run(record, key, keep, effective, env, files, params)
+        except SandboxError as error:
+            return record.refused(error)
+
+    async def _prepare(self, name: str, args: Any, layer: PolicyLayer | None) -> tuple[ToolInfo, Policy, dict[str, Any]]:
+        registry = await self._catalog.registry()
+        tool = registry.get(name)
+        allowed = self._allowed(registry)
+        if allowed is not None and tool.name not in allowed:
+            raise Unavailable(f"the tool {name!r} is not among the chosen ones", hint=f"choose it with --tools {tool.toolset}")
+        effective = self.policy_of(tool, layer)
+        prepared = arguments.prepare(tool.parameters, args)
+        state = await self._catalog.state(tool)
+        if not state.available:
+            missing = [name for name in tool.requires_env if name not in effective.env]
+            hint = f"it asks for {', '.join(missing)}: grant them with env in the policy" if missing else ""
+            raise Unavailable(f"the tool {name!r} is not available: {state.reason}", hint=hint)
+        return tool, effective, prepared
+
+    def _key(self, tool: ToolInfo, task_id: str, effective: Policy, layer: PolicyLayer | None) -> tuple[Key, bool, list[str]]:
+        digest = policy_digest(effective)
+        key = Key(group=tool.group, task_id=task_id, digest=digest)
+        if layer is not None and digest != policy_digest(self.policy_of(tool)):
+            return key, False, ["this call asked for limits of its own, so it ran in a fresh worker without the task's state"]
+        return key, effective.reuse == "session", []
+
+    def _files(self, tool: ToolInfo) -> dict[str, Path]:
+        return self._catalog.module(tool.module).files()
+
+    def _environment(self, tool: ToolInfo, effective: Policy) -> tuple[dict[str, str], list[str]]:
+        """The tool's whole environment, and the names that it asks for and does not get."""
+        granted = {name: os.environ[name] for name in effective.env if name in os.environ}
+        return {**BASE_ENV, **granted}, [name for name in tool.requires_env if name not in granted]
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | AsyncIterable[bytes] | None = None,
+        on_output: OutputHandler | None = None,
+        task_id: str = DEFAULT_TASK,
+        policy: PolicyLayer | None = None,
+    ) -> CallResult:
+        """Run a command in a sandbox of its own. `env` comes on top of the granted one. The caller is the operator here:
+        `policy` may go beyond any ceiling. `on_output(stream, data)` gets output as it comes; if it returns an awaitable,
+        the command waits for it."""
+        record = Record(EXEC_TOOL, task_id)
+        try:
+            self._check_open(task_id)
+            if not argv:
+                raise InvalidArguments("there is no command to run", hint="exec [options] -- COMMAND [ARGUMENT...]")
+            asked = Layer("exec", policy or PolicyLayer(), bounded=False)
+            effective = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False), asked])
+            record.policy = effective
+            granted = {name: os.environ[name] for name in effective.env if name in os.environ}
+            workspace = self._workspace_of(task_id)
+            folder = str(workspace if cwd is None else (workspace / cwd))
+            own = {**BASE_ENV, **granted, **(env or {})}
+            params = wire.Exec(argv=list(argv), cwd=folder, env=own, cpu_time=effective.cpu_time)
+            key = Key(group=EXEC_TOOL, task_id=task_id, digest="")
+            return await self._run(record, key, False, effective, own, {}, params, on_output, _blocks(stdin))
+        except SandboxError as error:
+            return record.refused(error)
+
+    async def _run(
+        self,
+        record: Record,
+        key: Key,
+        keep: bool,
+        policy: Policy,
+        env: Mapping[str, str],
+        files: Mapping[str, Path],
+        params: wire.Call | wire.Exec,
+        on_output: OutputHandler | None = None,
+        stdin: AsyncIterator[bytes] | None = None,
+    ) -> CallResult:
+        watch = Watch(
+            timeout=policy.timeout,
+            grace=policy.grace,
+            idle_timeout=policy.idle_timeout,
+            cpu_time=policy.cpu_time,
+            output=policy.output,
+        )
+        workspace = self._workspace_of(key.task_id)
+        async with self._pool.worker(key, policy, workspace, env, files, keep=keep, patience=policy.timeout) as (worker, lost):
+            if lost:
+                record.notes.append("an earlier call ended the task's worker, and the state it had there is lost")
+            before = worker.process.evidence() if isinstance(params, wire.Exec) else worker.counted
+            exchange = await worker.request(params, watch, on_output=on_output, stdin=stdin)
+            return record.ended(worker, exchange, before)
+
+    def cancel(self, task_id: str = DEFAULT_TASK) -> None:
+        """End the task's running calls; each returns with outcome `cancelled`."""
+        for worker in self._pool.running(task_id):
+            worker.cancel()
+
+    def send_signal(self, number: int, task_id: str = DEFAULT_TASK) -> None:
+        """Pass a signal to the process group of the task's running command."""
+        for worker in self._pool.running(task_id):
+            worker.send_signal(number)
+
+    # What describes and checks tools ------------------------------------------------------------------------------
+
+    async def _ask_describe(self, lane: int, modules: Sequence[ModuleFile], params: Any, watch: Watch) -> Exchange:
+        """In one of a few workers without secrets, network or workspace, which serve many modules one after the other."""
+        policy = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False)])
+        policy = msgspec.structs.replace(policy, env=(), read=(), write=())
+        key = Key(group="describe", task_id=DESCRIBE_TASK, digest=str(lane))
+        return await self._ask(key, True, policy, BASE_ENV, modules, params, watch)
+
+    async def _ask_check(self, tool: ToolInfo, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
+        policy = self.policy_of(tool)
+        key = Key(group=f"check {module.key}", task_id=DESCRIBE_TASK, digest="")
+        return await self._ask(key, False, policy, self._environment(tool, policy)[0], [module], params, watch)
+
+    async def _ask(
+        self,
+        key: Key,
+        keep: bool,
+        policy: Policy,
+        env: Mapping[str, str],
+        modules: Sequence[ModuleFile],
+        params: Any,
+        watch: Watch,
+    ) -> Exchange:
+        files = {name: path for module in modules for name, path in module.files().items()}
+        workspace = self._workspace_of(key.task_id)
+        async with self._pool.worker(key, policy, workspace, env, files, keep=keep, patience=ASK_PATIENCE) as (worker, _):
+            return await worker.request(params, watch)
+
+    # Tasks and the end --------------------------------------------------------------------------------------------
+
+    def _check_open(self, task_id: str) -> None:
+        if self._closed:
+            raise RuntimeError("this supervisor is closed")
+        if not _TASK_ID.fullmatch(task_id):
+            raise Refused(f"{task_id!r} is no task id", hint="use 1 to 64 letters, digits, dots, dashes and underscores")
+
+    def _workspace_of(self, task_id: str) -> Path:
+        """The supervisor's workspace, else a temporary one of the task's. What describes tools never sees the former."""
+        if self._workspace is not None and task_id != DESCRIBE_TASK:
+            return self._workspace
+        if task_id not in self._workspaces:
+            self._workspaces[task_id] = Path(tempfile.mkdtemp(prefix="hermes-sandbox-")).resolve()
+        return self._workspaces[task_id]
+
+    async def close_task(self, task_id: str) -> None:
+        """End the task's workers and remove its temporary workspace."""
+        await self._pool.close_where(lambda key: key.task_id == task_id)
+        if (folder := self._workspaces.pop(task_id, None)) is not None:
+            await asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, folder, True)
+
+    async def close(self) -> None:
+        """End every worker and give back everything. Safe to call twice."""
+        self._closed = True
+        await self._pool.close()
+        for task_id in list(self._workspaces):
+            await self.close_task(task_id)
+
+
+async def _blocks(stdin: bytes | AsyncIterable[bytes] | None) -> AsyncIterator[bytes]:
+    """Standard input as blocks; none is empty input."""
+    if isinstance(stdin, bytes):
+        yield stdin
+    elif stdin is not None:
+        async for block in stdin:
+            yield block
+
+
+def _plain(context: Mapping[str, Any]) -> dict[str, Any]:
+    """The context as plain data. Raises InvalidArguments for what cannot cross a pipe, such as a live object."""
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(context))
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidArguments(f"the context cannot be sent to a worker: {error}", hint="pass plain data only") from None
+    return plain

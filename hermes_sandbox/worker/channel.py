@@ -1,0 +1,155 @@
+"""The worker's end of the pipe to the supervisor: frames in, frames out, and a frame that interrupts a running handler.
+
+Handlers run on the main thread, and there is no other: a call costs no hand-over between threads, and a fork of the
+worker is a plain fork. So that `cancel` reaches a handler that is running, the pipe is asked to raise SIGIO while a call
+runs (O_ASYNC); the signal's handler reads the frame and raises Cancelled in the handler's place. A handler that never
+comes back to the interpreter does not hear it; then the supervisor's next step ends the worker.
+"""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+
+from hermes_worker import wire
+
+PRIVATE_FDS = 200  # the protocol lives from here up, out of the way of tools that count descriptors from 3
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class Cancelled(BaseException):
+    """Raised in the place of a running handler when the supervisor cancels its call."""
+
+    def __init__(self, grace):
+        super().__init__("the call was cancelled")
+        self.until = time.monotonic() + grace  # then what the call started is killed, however far it has come
+
+
+class Hangup(Exception):
+    """The supervisor closed the pipe."""
+
+
+class Answer:
+    """How a request ended, before its tree is swept: a reply of class `cls`, or the error `error` with its reason."""
+
+    def __init__(self, cls, fields, error=None, why="", grace=0.0):
+        self.cls = cls
+        self.fields = fields
+        self.error = error
+        self.why = why
+        self.grace = grace  # s that what the request started may still have after a TERM
+        self.leftovers = 0  # processes that it left running and that were ended already
+
+
+def done(cls, **fields):
+    return Answer(cls, fields)
+
+
+def failed(error, why, grace=0.0, **trouble):
+    return Answer(wire.Trouble, trouble, error, why, grace)
+
+
+def take_pipes(out, err):
+    """Move the protocol pipe off fds 0 and 1; make those /dev/null and the captured prints `out` and `err`.
+
+    Returns a Channel. Nothing that a tool or a child does with fds 0 to 2 can reach the protocol from here on."""
+    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS)
+    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS)
+    prints = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS) for fd in (out, err)]
+    os.close(out)
+    os.close(err)
+    null = fcntl.fcntl(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC), fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS)
+    return Channel(reading, writing, (null, *prints))
+
+
+class Channel:
+    def __init__(self, reading, writing, standard):
+        self.reading = reading
+        self.writing = writing
+        self.standard = standard  # what fds 0, 1 and 2 have to be for a tool
+        self.pid = os.getpid()
+        self.buffer = b""
+        self.frames = []
+        self.current = None  # id of the request whose handler may be interrupted
+        self.quiet_flags = fcntl.fcntl(reading, fcntl.F_GETFL)
+        fcntl.fcntl(reading, fcntl.F_SETOWN, self.pid)
+        self.restore_standard()
+        os.register_at_fork(after_in_child=self._cut_off)
+
+    def restore_standard(self):
+        """Give fds 0 to 2 back their meaning, whatever the last call did to them."""
+        for number, fd in enumerate(self.standard):
+            os.dup2(fd, number)
+
+    def _cut_off(self):
+        """In any fork of the worker: it is not the worker and must not be able to answer in its place."""
+        for fd in (self.reading, self.writing):
+            os.dup2(self.standard[0], fd, inheritable=False)
+
+    def send(self, method, cls, **fields):
+        self._write({"jsonrpc": "2.0", "method": method, "params": wire.message(cls, **fields)})
+
+    def reply(self, request, cls, **fields):
+        self._write({"jsonrpc": "2.0", "id": request, "result": wire.message(cls, **fields)})
+
+    def fail(self, request, code, text, **trouble):
+        error = {"code": code, "message": text, "data": wire.message(wire.Trouble, **trouble)}
+        self._write({"jsonrpc": "2.0", "id": request, "error": error})
+
+    def _write(self, frame):
+        # A lone surrogate has no UTF-8; the supervisor would refuse the frame, so it is replaced here.
+        line = _encode(frame).encode("utf-8", "replace") + b"\n"
+        while line:
+            line = line[os.write(self.writing, line) :]
+
+    def receive(self):
+        """The next frame, a dict; waits for it. Raises Hangup at the end of the pipe."""
+        while not self.frames:
+            self._read()
+        return self.frames.pop(0)
+
+    def poll_frames(self):
+        """The frames that are there now, without waiting."""
+        while self._readable():
+            self._read()
+        frames, self.frames = self.frames, []
+        return frames
+
+    def _readable(self):
+        waiting = select.poll()
+        waiting.register(self.reading, select.POLLIN)
+        return bool(waiting.poll(0))
+
+    def _read(self):
+        data = os.read(self.reading, 1 << 20)
+        if not data:
+            raise Hangup
+        *lines, rest = data.split(b"\n") if not self.buffer else (self.buffer + data).split(b"\n")
+        self.buffer = rest
+        self.frames += [json.loads(line) for line in lines]
+
+    def listen(self, request):
+        """From here to `unlisten`, `cancel` for `request` raises Cancelled in whatever runs, this call included."""
+        self.current = request
+        signal.signal(signal.SIGIO, self._on_io)  # each time: a tool may have taken the signal for itself
+        fcntl.fcntl(self.reading, fcntl.F_SETFL, self.quiet_flags | os.O_ASYNC)
+        if self.frames or self._readable():
+            self._on_io(None, None)  # what arrived before O_ASYNC raised no signal
+
+    def unlisten(self):
+        self.current = None
+        fcntl.fcntl(self.reading, fcntl.F_SETFL, self.quiet_flags)
+
+    def _on_io(self, _number, _frame):
+        if self.current is None or os.getpid() != self.pid:
+            return
+        frames = self.poll_frames()
+        for index, frame in enumerate(frames):
+            params = frame.get("params", {})
+            if frame.get("method") == wire.CANCEL and params.get("id") == self.current:
+                self.current = None
+                self.frames = frames[:index] + frames[index + 1 :]
+                raise Cancelled(params["grace"])
+        self.frames = frames

@@ -1,0 +1,124 @@
+"""The worker: takes the pipes, says hello, and serves one request after the other on its only thread.
+
+Theory of operation
+    The pipes are taken before any tool code is loaded (channel.py), so that nothing a tool does to fds 0 to 2 reaches
+    the protocol. Each request runs to its end before the next is read: tool code by calls.py, commands by commands.py.
+    After each, whatever it left running is ended, fds 0 to 2 and the working folder are put back, and only then the
+    reply is written; so a reply means that nothing of the call is alive. A process that a tool forked and that comes
+    back here is not the worker and leaves at once.
+
+    All of this is honest only as long as the tool is: its code runs in this interpreter and may rewrite it. What holds
+    against a hostile tool is outside: init, the sandbox, and the supervisor, which believes nothing that it reads.
+"""
+
+import faulthandler
+import os
+import resource
+import sys
+
+from hermes_worker import calls, channel, commands, limits, tree, wire
+
+
+class Worker:
+    def __init__(self, boot, prints, pipes):
+        self.boot = boot
+        self.prints = prints
+        self.channel = pipes
+        self.tree = tree.Tree(boot["pid_namespace"])
+        self.tools = calls.Tools(self)
+        self.commands = commands.Commands(self)
+        self.streams = (sys.stdin, sys.stdout, sys.stderr)
+        self.methods = {
+            wire.DESCRIBE: self.tools.describe,
+            wire.CHECK: self.tools.check,
+            wire.CALL: self.tools.call,
+            wire.EXEC: self.commands.exec,
+        }
+
+    def serve(self):
+        self.channel.send(
+            wire.HELLO,
+            wire.Hello,
+            wire=wire.VERSION,
+            nonce=self.boot["nonce"],
+            python="%d.%d.%d" % sys.version_info[:3],
+            uid=os.getuid(),
+        )
+        while True:
+            frame = self.channel.receive()
+            if frame["method"] == wire.BYE:
+                return
+            if "id" not in frame:
+                continue  # a notification for a request that has ended meanwhile
+            self.serve_request(frame["id"], frame["method"], frame["params"])
+
+    def serve_request(self, request, method, params):
+        handle = self.methods.get(method)
+        if handle is None:
+            self.channel.fail(request, wire.METHOD_NOT_FOUND, "this worker has no method %r" % method)
+            return
+        self.prints.begin()
+        before = usage()
+        with limits.CpuLimit(params.get("cpu_time")):
+            answer = handle(request, params)
+        if os.getpid() != self.channel.pid:
+            os._exit(0)  # a fork that a tool left behind, back from the handler: the worker answers, not its copy
+        leftovers = answer.leftovers + self.tree.end(answer.grace)
+        self.flush()
+        cost = spent(before)
+        ending = {"cost": cost, "leftovers": leftovers, "mark": self.prints.end()}
+        if answer.error is not None:
+            self.channel.fail(request, answer.error, answer.why, **answer.fields, **ending)
+        else:
+            declared = answer.cls.__annotations__
+            extra = {name: value for name, value in ending.items() if name in declared}
+            self.channel.reply(request, answer.cls, **answer.fields, **extra)
+        self.put_back()
+
+    def flush(self):
+        """Push what the tool printed out of Python's buffers, into the pipes that init reads."""
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (AttributeError, ValueError, OSError):
+                pass  # the tool replaced, closed or broke it; put_back mends it
+
+    def put_back(self):
+        """Undo what a call did to the things every call starts with."""
+        self.channel.restore_standard()
+        if any(stream.closed for stream in self.streams):
+            modes = ("r", "w", "w")
+            self.streams = tuple(
+                open(fd, mode, encoding="utf-8", errors="replace", closefd=False) for fd, mode in enumerate(modes)
+            )
+        sys.stdin, sys.stdout, sys.stderr = self.streams
+        try:
+            os.chdir(self.boot["cwd"])
+        except OSError:
+            pass  # the tool removed its own workspace: the next call will say so
+
+
+def usage():
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own, children
+
+
+def spent(before):
+    now = usage()
+    cpu = sum(n.ru_utime + n.ru_stime - b.ru_utime - b.ru_stime for n, b in zip(now, before))
+    peak = max(n.ru_maxrss for n in now) * 1024
+    return wire.message(wire.Cost, cpu_s=cpu, peak_bytes=peak)
+
+
+def main(boot, prints, out, err):
+    """Runs in init's fork; returns when the supervisor says bye or hangs up."""
+    pipes = channel.take_pipes(out, err)
+    faulthandler.enable(file=2)  # a crash leaves its stack in the captured stderr
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="replace")
+    worker = Worker(boot, prints, pipes)
+    try:
+        worker.serve()
+    except channel.Hangup:
+        pass

@@ -1,0 +1,105 @@
+"""Find and end the processes that were started below this one.
+
+In a pid namespace the kernel does it: `kill(-1)` reaches every process of the namespace except its init and the caller,
+at once and without a race, and says ESRCH when there is none. Elsewhere the caller is a child subreaper, so that orphans
+come to it, and walks /proc until `waitpid` says that it has no child left.
+"""
+
+import os
+import signal
+import time
+
+
+def descendants(root):
+    """Pids below `root`, zombies left out."""
+    children = {}
+    for pid in _pids():
+        parent_and_state = _parent_and_state(pid)
+        if parent_and_state and parent_and_state[1] not in "ZX":
+            children.setdefault(parent_and_state[0], []).append(pid)
+    found, todo = [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def _pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _parent_and_state(pid):
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:  # it ended while we looked
+        return None
+    return int(fields[1]), fields[0].decode("ascii")
+
+
+def _reap():
+    """Reap every child that is dead. Returns whether a child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return True
+    except ChildProcessError:
+        return False
+
+
+class Tree:
+    """What this process, a worker or an init, has below it."""
+
+    def __init__(self, pid_namespace):
+        self.pid_namespace = pid_namespace
+
+    def is_empty(self):
+        if self.pid_namespace:
+            try:
+                os.kill(-1, 0)
+                return False
+            except ProcessLookupError:
+                return True
+        return not _reap()
+
+    def living(self):
+        """Pids of this tree, without this process, its init and zombies."""
+        if not self.pid_namespace:
+            return descendants(os.getpid())
+        own = (1, os.getpid())
+        pairs = ((pid, _parent_and_state(pid)) for pid in _pids() if pid not in own)
+        return [pid for pid, found in pairs if found and found[1] not in "ZX"]
+
+    def signal(self, number):
+        if self.pid_namespace:
+            targets = [-1]
+        else:
+            targets = descendants(os.getpid())
+        for pid in targets:
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass  # gone already, or a set-uid program: then only its init's end reaches it
+
+    def end(self, grace=0.0):
+        """TERM, then KILL after `grace` s, until nothing is left. Returns how many processes were still running."""
+        _reap()
+        if self.is_empty():
+            return 0
+        running = len(self.living())
+        if grace > 0 and running:
+            self.signal(signal.SIGTERM)
+            self._wait_empty(grace)
+        while not self.is_empty():
+            self.signal(signal.SIGKILL)
+            self._wait_empty(0.01)
+        return running
+
+    def _wait_empty(self, seconds):
+        until = time.monotonic() + seconds
+        while True:
+            _reap()
+            if self.is_empty() or time.monotonic() >= until:
+                return
+            time.sleep(0.001)

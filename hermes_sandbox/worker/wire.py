@@ -1,0 +1,276 @@
+"""The wire: every message, method name, error code and size that both ends of a worker's pipes agree on.
+
+Theory of operation
+    The supervisor writes JSON-RPC 2.0 frames, one JSON object a line, to the worker's original fd 0 and reads the
+    worker's frames from its original fd 1. The worker's fd 2 belongs to `init`, the worker's parent: on it init reports
+    what it sees from outside the worker (captured prints, cost, how the worker ended). A tool can write what it likes on
+    the worker's pipe; it cannot write on init's. Each report line begins with the session's nonce, so that whatever
+    else a runner prints there (bwrap's complaints, an ssh banner) is told apart from it.
+
+    This file is imported twice: here, where msgspec reads the classes to validate every byte that comes from a worker,
+    and in the worker as `hermes_worker.wire`. There it needs the names alone, and `dataclasses` would cost every cold
+    start 17 ms: the worker builds plain dicts with `message()`, which refuses a field that the class does not have.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING or __name__ != "hermes_worker.wire":
+    from dataclasses import dataclass, field
+else:
+
+    def dataclass(**_options):
+        return lambda cls: cls
+
+    def field(**_options):
+        return None
+
+
+VERSION = 1
+MAX_FRAME = 128 << 20  # bytes of one line, either way
+CHUNK = 64 << 10  # bytes of one piece of output or stdin: a pipe's capacity
+STDIN_WINDOW = 256 << 10  # bytes of stdin that may be on their way before the worker has to say that it took some
+
+# Requests, supervisor to worker: each is answered by one reply with the same id.
+DESCRIBE = "describe"
+CHECK = "check"
+CALL = "call"
+EXEC = "exec"
+# Notifications, supervisor to worker.
+STDIN = "stdin"
+SIGNAL = "signal"
+CANCEL = "cancel"
+BYE = "bye"
+# Notifications, worker to supervisor.
+HELLO = "hello"
+OUTPUT = "output"
+CREDIT = "credit"
+LOG = "log"
+# Reports, init to supervisor.
+PRINTED = "printed"
+DRAINED = "drained"
+SPENT = "spent"
+ENDED = "ended"
+
+# Error codes of replies, in JSON-RPC's range for servers.
+TOOL_RAISED = -32001
+BAD_RESULT = -32002
+RESULT_TOO_LARGE = -32003
+WAS_CANCELLED = -32004
+LOAD_FAILED = -32005
+NOT_STARTED = -32006
+METHOD_NOT_FOUND = -32601
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What init must know before it starts the worker. Sent after the zip, not as a frame; None is no limit.
+
+    `memory` and `cpu_time` are only set where no cgroup does the work: then init watches the tree.
+    """
+
+    nonce: str
+    pid_namespace: bool = False
+    seccomp: bool = False
+    cwd: str = "/"
+    env: dict[str, str] = field(default_factory=dict)
+    packages: list[str] = field(default_factory=list)
+    memory: int | None = None
+    memory_data: int | None = None
+    cpu_watch: bool = False
+    pids: int | None = None
+    file_size: int | None = None
+    open_files: int | None = None
+
+
+@dataclass(frozen=True)
+class Describe:
+    module: str
+
+
+@dataclass(frozen=True)
+class Check:
+    module: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """`context` becomes keyword arguments of the handler. `cpu_time` in s, `result_limit` in bytes of UTF-8."""
+
+    module: str
+    tool: str
+    args: dict[str, object]
+    context: dict[str, object]
+    result_limit: int
+    cpu_time: float | None = None
+
+
+@dataclass(frozen=True)
+class Exec:
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    cpu_time: float | None = None
+
+
+@dataclass(frozen=True)
+class Stdin:
+    id: int
+    data: bytes = b""
+    eof: bool = False
+
+
+@dataclass(frozen=True)
+class Signal:
+    id: int
+    signal: int
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Stop request `id`: TERM what it started, KILL what is left after `grace` s, then answer."""
+
+    id: int
+    grace: float
+
+
+@dataclass(frozen=True)
+class Bye:
+    pass
+
+
+@dataclass(frozen=True)
+class Hello:
+    wire: int
+    nonce: str
+    python: str
+    uid: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of what a command of `exec` wrote. `data` is base64 on the wire."""
+
+    id: int
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Credit:
+    id: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Log:
+    level: int
+    name: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a request cost in the worker and the children that it waited for, by getrusage."""
+
+    cpu_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class CallDone:
+    """`text` or `multimodal`. `mark`: init reports DRAINED with it behind the last print of this call; 0: no print.
+    `leftovers`: processes that the call had left running and that were ended."""
+
+    cost: Cost
+    text: str | None = None
+    multimodal: dict[str, object] | None = None
+    mark: int = 0
+    leftovers: int = 0
+
+
+@dataclass(frozen=True)
+class ExecDone:
+    cost: Cost
+    code: int | None = None
+    signal: int | None = None
+    leftovers: int = 0
+
+
+@dataclass(frozen=True)
+class DescribeDone:
+    """One dict for each `registry.register` of the module (see `tools_shim`), or why it did not load."""
+
+    registrations: list[dict[str, object]]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ToolState:
+    """What a tool's check_fn and dynamic_schema_overrides said just now."""
+
+    name: str
+    available: bool
+    reason: str = ""
+    overrides: dict[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class CheckDone:
+    tools: list[ToolState]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """`data` of an error reply. `kind` is the exception's class name, `errno` its number if it is an OSError."""
+
+    kind: str = ""
+    errno: int | None = None
+    trace: str = ""
+    size: int | None = None
+    cost: Cost | None = None
+    mark: int = 0
+    leftovers: int = 0
+
+
+@dataclass(frozen=True)
+class Printed:
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Drained:
+    mark: int
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the whole tree has used so far: CPU s, resident bytes that are not shared, processes."""
+
+    cpu_s: float
+    bytes: int
+    pids: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the worker ended, sent when every process of the sandbox but init is dead and reaped.
+    `limit`: "memory" if init's watch ended it."""
+
+    code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+    killed: int = 0
+    limit: str = ""
+    observed: int = 0
+
+
+def message(cls, **fields):
+    """The dict of a message, for the worker's side: refuses a field that `cls` does not declare."""
+    unknown = fields.keys() - cls.__annotations__.keys()
+    if unknown:
+        raise TypeError("%s has no field %s" % (cls.__name__, ", ".join(sorted(unknown))))
+    return fields

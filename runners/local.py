@@ -1,0 +1,331 @@
+"""Workers on this machine, in the strongest isolation that it gives without Docker.
+
+Theory of operation
+    Tier `namespaces` is bubblewrap (bubblewrap.py), with our init as its pid 1. Tier `process` is the bare interpreter
+    in a session of its own, with rlimits, under an init that is a child subreaper: it contains crashes and runaway
+    trees, and nothing that means harm; every result says so.
+
+    Who the sandbox is, by who we are and who owns the workspace:
+        a plain user               the user itself, in a user namespace
+        root, workspace of U's     U
+        root, workspace of root's  a uid that exists nowhere else, with the workspace id-mapped, so that what is root's
+                                   looks like its own and what it makes is root's; where the file system refuses id maps,
+                                   uid 0 without capabilities, and only if cgroups hold its memory and its processes
+    As root the sources are staged in a mount namespace of the spawner's thread (mounts.py), because the uid that runs
+    bubblewrap may not pass a 0700 folder on the way to them. The stage is taken down after the worker's hello.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from hermes_sandbox import bootstrap, bubblewrap, cgroups, mounts, process
+from hermes_sandbox.errors import Refused, SandboxError
+from hermes_sandbox.home import runtime_dir
+from hermes_sandbox.policy import Policy
+from hermes_sandbox.runners import Evidence, WorkerSpec
+from hermes_sandbox.worker import wire
+
+INSIDE_ID = 1000  # what a throw-away uid shows as inside: an ordinary user
+SYSTEM_PATHS = frozenset(map(Path, ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/tmp", "/usr", "/var")))
+NO_CGROUP = "no cgroup is writable here"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who the sandbox's processes are: None is who we are. `inside` is the uid and gid that it sees."""
+
+    uid: int | None
+    gid: int | None
+    inside: tuple[int, int]
+    own_limits: bool = True  # RLIMIT_NPROC counts for it; not for real root
+
+
+class Runner:
+    name = "local"
+
+    def __init__(self) -> None:
+        self._spawner = process.Spawner()
+        self._stage: mounts.Stage | None = None
+        self._cgroups: cgroups.Cgroups | None = None
+        self._bwrap = ""
+
+    async def start(self, spec: WorkerSpec) -> LocalWorker:
+        """A worker in the tier that the policy asks for. Raises Refused or RunnerFailed."""
+        started = await asyncio.wrap_future(self._spawner.run(lambda: self._start(spec)))
+        return LocalWorker(started, self._spawner)
+
+    def diagnose(self, noise: str) -> SandboxError:
+        return bubblewrap.diagnose(noise)
+
+    def sweep(self) -> int:
+        """Remove the cgroups and folders of workers whose supervisor is dead; their processes died with it."""
+        return cgroups.sweep() + sum(map(_remove_if_orphaned, runtime_dir().glob("worker-*")))
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._spawner.close)
+
+    # On the spawner's thread from here on -------------------------------------------------------------------------
+
+    def _start(self, spec: WorkerSpec) -> Started:
+        if self._cgroups is None:
+            self._cgroups = cgroups.probe()
+        _check_workspace(spec)
+        started = Started(spec)
+        try:
+            if spec.policy.tier == "process":
+                self._start_bare(started)
+            else:
+                self._start_sandbox(started)
+        except BaseException:
+            started.clean_up()
+            raise
+        return started
+
+    def _start_bare(self, started: Started) -> None:
+        policy = started.spec.policy
+        if policy.network == "none" and "network" in policy.explicit:
+            raise Refused("tier process cannot take the network away (network = none)", hint="use tier namespaces or network host")
+        started.folder = Path(tempfile.mkdtemp(prefix=_owner_prefix(), dir=runtime_dir()))
+        started.tier = "process"
+        started.notes = ("tier process contains crashes; it is no sandbox",)
+        identity = Identity(None, None, (os.getuid(), os.getgid()), own_limits=False)
+        env = {"HOME": str(started.folder / "home"), "TMPDIR": str(started.folder / "tmp")}
+        self._settle(started, identity, env)
+        started.child = process.start(bootstrap.command(_interpreter()))
+
+    def _start_sandbox(self, started: Started) -> None:
+        self._bwrap = self._bwrap or bubblewrap.find()
+        started.tier = "namespaces"
+        spec = started.spec
+        program, identity, readable, writable = self._sources(started)
+        self._settle(started, identity, {"HOME": bubblewrap.HOME, "TMPDIR": "/tmp"})
+        view = bubblewrap.View(
+            uid=identity.inside[0],
+            gid=identity.inside[1],
+            network=spec.policy.network == "host",
+            cwd=spec.workspace,
+            readable=readable,
+            writable=writable,
+            hidden=[path for path in spec.hide if _in_sight(path, [*readable, *writable])],
+        )
+        options, fds = bubblewrap.arguments(view)
+        try:
+            argv = [str(program), *options, *bootstrap.command(_interpreter())]
+            started.child = process.start(argv, user=identity.uid, group=identity.gid, pass_fds=fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _sources(self, started: Started) -> tuple[Path, Identity, dict[Path, Path], dict[Path, Path]]:
+        """bwrap's path, who runs it, and where each folder is bound from."""
+        spec, program = started.spec, Path(self._bwrap)
+        shared = [path for path in (Path(sys.base_prefix), *map(Path, packages(spec.policy))) if not _is_system(path)]
+        granted = [Path(path) for path in spec.policy.read]
+        writable = [spec.workspace, *(Path(path) for path in spec.policy.write)]
+        _must_exist(granted + writable)
+        if os.geteuid() != 0:
+            me = Identity(None, None, (os.getuid(), os.getgid()))
+            return program, me, {p: p for p in shared + granted}, {p: p for p in writable}
+        owner = spec.workspace.stat()
+        if owner.st_uid:
+            identity = Identity(owner.st_uid, owner.st_gid, (owner.st_uid, owner.st_gid))
+        else:
+            drop = mounts.allocate_drop_id()
+            identity = Identity(drop, drop, (INSIDE_ID, INSIDE_ID))
+        stage = self._entered_stage()
+        try:
+            binds = {path: started.staged(stage, stage.bind(path)) for path in (*shared, program)}
+            if owner.st_uid:
+                maps = {path: started.staged(stage, stage.bind(path)) for path in granted + writable}
+            else:
+                maps = {path: started.staged(stage, _idmap(stage, path, identity)) for path in granted + writable}
+        except mounts.MountRefused as refusal:
+            started.unstage()
+            return program, self._as_root(refusal), {p: p for p in shared + granted}, {p: p for p in writable}
+        readable = {path: binds[path] for path in shared} | {path: maps[path] for path in granted}
+        return binds[program], identity, readable, {path: maps[path] for path in writable}
+
+    def _as_root(self, refusal: Exception) -> Identity:
+        assert self._cgroups is not None
+        if not (self._cgroups.can("memory") and self._cgroups.can("pids")):
+            raise Refused(
+                f"the workspace's file system refuses id maps ({refusal}), and {NO_CGROUP} to hold a sandbox of root's",
+                hint="give the workspace to a plain user (chown), or run as one",
+            )
+        return Identity(None, None, (0, 0), own_limits=False)
+
+    def _entered_stage(self) -> mounts.Stage:
+        if self._stage is None:
+            self._stage = mounts.Stage()
+            self._stage.enter()
+        return self._stage
+
+    def _settle(self, started: Started, identity: Identity, env: dict[str, str]) -> None:
+        """Decide what enforces each limit, and write down what init has to do for it."""
+        assert self._cgroups is not None
+        spec, policy, groups = started.spec, started.spec.policy, self._cgroups
+        in_groups = {name: value for name in ("memory", "pids") if (value := getattr(policy, name)) and groups.can(name)}
+        if policy.pids is not None and not identity.own_limits and "pids" not in in_groups and "pids" in policy.explicit:
+            raise Refused(f"tier {started.tier} cannot limit processes (pids = {policy.pids}): {NO_CGROUP}", hint="use tier namespaces")
+        if in_groups:
+            started.group = groups.create(spec.name, **in_groups)
+            started.mechanisms = {name: groups.mechanism(name) for name in (*in_groups, "cpu_time") if groups.can(name)}
+        watched = policy.memory if policy.memory and "memory" not in in_groups else None
+        started.mechanisms = {
+            "memory": "watchdog", "cpu_time": "watchdog", "pids": "rlimit in the user namespace",
+            "file_size": "rlimit", "open_files": "rlimit", **started.mechanisms,
+        }  # fmt: skip
+        started.boot = wire.Boot(
+            nonce=os.urandom(16).hex(),
+            pid_namespace=started.tier == "namespaces",
+            seccomp=started.tier == "namespaces",
+            cwd=str(spec.workspace),
+            env={**spec.env, **env},
+            packages=packages(policy),
+            memory=watched,
+            memory_data=watched,
+            cpu_watch=policy.cpu_time is not None and started.mechanisms["cpu_time"] == "watchdog",
+            pids=policy.pids if identity.own_limits else None,
+            file_size=policy.file_size,
+            open_files=policy.open_files,
+        )
+
+
+class Started:
+    """What one start made, until the worker owns it. Belongs to the spawner's thread."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.tier = ""
+        self.notes: tuple[str, ...] = ()
+        self.mechanisms: dict[str, str] = {}
+        self.boot = wire.Boot(nonce="")
+        self.child: process.Child | None = None
+        self.group: cgroups.Group | None = None
+        self.folder: Path | None = None
+        self._stage: mounts.Stage | None = None
+        self._staged: list[Path] = []
+
+    def staged(self, stage: mounts.Stage, path: Path) -> Path:
+        self._stage = stage
+        self._staged.append(path)
+        return path
+
+    def unstage(self) -> None:
+        while self._staged and self._stage is not None:
+            self._stage.release(self._staged.pop())
+
+    def clean_up(self) -> None:
+        self.unstage()
+        if self.group is not None:
+            self.group.remove()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class LocalWorker(process.LocalProcess):
+    same_python = True
+
+    def __init__(self, started: Started, spawner: process.Spawner) -> None:
+        assert started.child is not None
+        super().__init__(started.child, has_inner=started.tier == "namespaces")
+        self._started = started
+        self._spawner = spawner
+        self.tier, self.notes = started.tier, started.notes
+        self.mechanisms, self.boot = started.mechanisms, started.boot
+
+    async def confine(self) -> None:
+        """Everything of the sandbox is alive, ours and idle now: hold its first process, and put all of it into its
+        cgroup. The mounts that were staged for it are its own by now."""
+        self.find_inner()
+        await self._on_thread(self._confine)
+
+    def _confine(self) -> None:
+        if self._started.group is not None:
+            self._started.group.add([self.pid, *process.descendants(self.pid)])
+        self._started.unstage()
+
+    def evidence(self) -> Evidence:
+        group = self._started.group
+        if group is None:
+            return Evidence()
+        cpu_s, peak = group.usage()
+        return Evidence(oom_kills=group.oom_kills(), pids_refused=group.pids_refused(), cpu_s=cpu_s, peak_bytes=peak)
+
+    async def kill(self) -> bool:
+        if self._started.group is not None:
+            self._started.group.kill()
+        return await super().kill()
+
+    async def release(self) -> None:
+        self.close_all()
+        await self._on_thread(self._started.clean_up)
+
+    async def _on_thread(self, function: Callable[[], None]) -> None:
+        await asyncio.wrap_future(self._spawner.run(function))
+
+
+def packages(policy: Policy) -> list[str]:
+    """The folders that `packages` of the policy adds to the worker's path."""
+    if "host" not in policy.packages:
+        return list(policy.packages)
+    own = sysconfig.get_paths()
+    return list(dict.fromkeys((own["purelib"], own["platlib"])))
+
+
+def _interpreter() -> str:
+    """The real base interpreter: never a virtual environment's, never a version manager's script."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
+def _idmap(stage: mounts.Stage, path: Path, identity: Identity) -> Path:
+    assert identity.uid is not None and identity.gid is not None
+    owner = path.stat()
+    return stage.idmapped(path, owner.st_uid, owner.st_gid, identity.uid, identity.gid)
+
+
+def _is_system(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in bubblewrap.SYSTEM_FOLDERS)
+
+
+def _in_sight(path: Path, roots: Iterable[Path]) -> bool:
+    return path.exists() and any(path.is_relative_to(root) for root in roots)
+
+
+def _must_exist(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if not path.exists():
+            raise Refused(f"the policy names {path}, which is not there", hint="make it, or take it out of read/write/workspace")
+
+
+def _check_workspace(spec: WorkerSpec) -> None:
+    workspace = spec.workspace
+    if not workspace.is_dir():
+        raise Refused(f"the workspace {workspace} is no folder", hint="make it, or choose another")
+    if workspace in SYSTEM_PATHS:
+        raise Refused(f"{workspace} cannot be a workspace: it is the machine's own", hint="work in a folder below it")
+    for hidden in spec.hide:
+        if workspace.is_relative_to(hidden):
+            raise Refused(f"the workspace {workspace} lies in {hidden}, which is hidden from every tool", hint="choose another folder")
+
+
+def _owner_prefix() -> str:
+    return f"worker-{os.getpid()}-{process.start_time(os.getpid())}-"
+
+
+def _remove_if_orphaned(folder: Path) -> bool:
+    """A folder is named by the pid and start time of its supervisor, so that a reused pid does not save it."""
+    _, pid, began, _ = folder.name.split("-", 3)
+    if process.start_time(int(pid)) == int(began):
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    return True
