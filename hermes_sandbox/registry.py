@@ -1,0 +1,215 @@
+"""Metadata of tools. Holds no callable: handlers exist in workers only.
+
+What a module says of itself, by way of `describe`, is a stranger's word: names, sizes and depths are bounded, control
+characters go, and a schema that is not sound makes a problem of that tool alone. Both shapes of a schema that real tool
+files use, the bare one and the nested `{"type": "function", "function": {...}}`, give the same definition.
+
+Conflicts are decided in file order: a name belongs to the first that registered it; within one toolset the later one
+replaces it, as does one that says `override` in the same folder. A user's file never replaces a bundled tool unless the
+operator's toolsets.toml says so: `[tools.NAME] module = "user:FILE"`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hermes_sandbox.bundled import bundled
+from hermes_sandbox.config import Config
+from hermes_sandbox.discovery import ModuleFile
+from hermes_sandbox.errors import Unavailable
+from hermes_sandbox.schemas import BadSchema, parameters_of
+from hermes_sandbox.worker import wire
+
+MAX_TOOLS = 256  # of one module
+MAX_DESCRIPTION = 32 << 10  # characters
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TOOLSET = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """One `registry.register` call as the worker reports it."""
+
+    name: str
+    toolset: str
+    schema: dict[str, Any]
+    requires_env: list[str] = []
+    is_async: bool = False
+    has_check: bool = False
+    has_overrides: bool = False
+    description: str = ""
+    emoji: str = ""
+    max_result_size_chars: float | None = None
+    override: bool = False
+    extra: list[str] = []
+
+
+class DescribeReport(msgspec.Struct, frozen=True):
+    """What a module registers, or why it did not load. `seconds`: how long that took."""
+
+    registrations: list[dict[str, Any]]
+    problem: str = ""
+    seconds: float = 0.0
+
+
+class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool. `module` is the key of its file, `group` names those that share a worker, `extra` the keywords of
+    `register` that we do not know."""
+
+    name: str
+    toolset: str
+    description: str
+    parameters: dict[str, Any]
+    requires_env: tuple[str, ...]
+    is_async: bool
+    has_check: bool
+    has_overrides: bool
+    emoji: str
+    max_result_size_chars: float | None
+    extra: tuple[str, ...]
+    module: str
+    group: str
+
+
+class Registry:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._tools: dict[str, ToolInfo] = {}
+        self._problems: dict[str, str] = {}
+        self._expected: dict[str, str] = {}  # names that a module which did not load seems to register
+
+    def load(self, modules: Sequence[ModuleFile], reports: Mapping[str, DescribeReport]) -> None:
+        """Take in what the modules said, in their order."""
+        for module in modules:
+            report = reports[module.key]
+            if report.problem:
+                self._problems[module.key] = report.problem
+                self._expected.update(dict.fromkeys(module.hints, module.key))
+            for raw in report.registrations[:MAX_TOOLS]:
+                try:
+                    entry = msgspec.convert(raw, Registration)
+                    info = self._info(module, entry)
+                except (msgspec.ValidationError, BadSchema, RecursionError) as error:
+                    self._problems[f"{module.key}: {_clean(str(raw.get('name', '?')), 64)}"] = str(error)
+                    continue
+                if (reason := self._conflict(module, entry)) is not None:
+                    self._problems[f"{module.key}: {info.name}"] = reason
+                else:
+                    self._tools[info.name] = info
+
+    def _info(self, module: ModuleFile, entry: Registration) -> ToolInfo:
+        if not _NAME.fullmatch(entry.name):
+            raise BadSchema("a tool's name is 1 to 64 letters, digits, dashes and underscores")
+        if not _TOOLSET.fullmatch(entry.toolset):
+            raise BadSchema("a toolset's name is 1 to 64 letters, digits, dots, dashes and underscores")
+        description, parameters = parameters_of(entry.schema)
+        own = self._config.tools.get(entry.name)
+        return ToolInfo(
+            name=entry.name,
+            toolset=entry.toolset,
+            description=_clean(entry.description or description, MAX_DESCRIPTION),
+            parameters=parameters,
+            requires_env=tuple(_clean(name, 128) for name in entry.requires_env[:64]),
+            is_async=entry.is_async,
+            has_check=entry.has_check,
+            has_overrides=entry.has_overrides,
+            emoji=_clean(entry.emoji, 16),
+            max_result_size_chars=entry.max_result_size_chars,
+            extra=tuple(_clean(name, 64) for name in entry.extra[:64]),
+            module=module.key,
+            group=f"{module.folder}:{own.group}" if own is not None and own.group else module.key,
+        )
+
+    def _conflict(self, module: ModuleFile, entry: Registration) -> str | None:
+        """Why this registration may not have its name, or None if it may."""
+        pinned = self._config.tools[entry.name].module if entry.name in self._config.tools else ""
+        is_user = module.folder != bundled("tool_modules")
+        if pinned.startswith("user:"):
+            wanted = pinned.removeprefix("user:")
+            return None if is_user and module.name == wanted else f"toolsets.toml gives this name to {wanted}.py of the user's"
+        known = self._tools.get(entry.name)
+        if known is None:
+            return None
+        same_folder = Path(known.module).parent == module.folder
+        if same_folder and (known.toolset == entry.toolset or entry.override):
+            return None
+        if same_folder:
+            return f"the name belongs to toolset {known.toolset} ({Path(known.module).name}); register with override=True"
+        return f'the name is taken by {known.module}; to replace it write [tools.{entry.name}] module = "user:{module.name}"'
+
+    def get(self, name: str) -> ToolInfo:
+        """Raises Unavailable, with the nearest names, or with the reason why its module did not load."""
+        if (tool := self._tools.get(name)) is not None:
+            return tool
+        if (module := self._expected.get(name)) is not None:
+            raise Unavailable(f"the tool {name!r} did not load: {self._problems[module]}", hint=f"mend {module}")
+        near = difflib.get_close_matches(name, self._tools, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see what there is with: hermes-sandbox tools list"
+        raise Unavailable(f"there is no tool {name!r}", hint=hint)
+
+    def tools(self) -> list[ToolInfo]:
+        return [self._tools[name] for name in sorted(self._tools)]
+
+    def problems(self) -> dict[str, str]:
+        """Module, or module and tool -> why it is not there."""
+        return dict(self._problems)
+
+    def definitions(self, names: Sequence[str], overrides: Mapping[str, Mapping[str, Any]] | None = None) -> list[dict[str, Any]]:
+        """The tools for a model, by name, in OpenAI's shape. `overrides` are merged over a tool's own, at their top level,
+        and left out where that makes an unsound schema."""
+        found = []
+        for name in sorted(names):
+            tool = self._tools[name]
+            function = {"name": name, "description": tool.description, "parameters": tool.parameters}
+            if overrides and name in overrides:
+                with contextlib.suppress(BadSchema):
+                    description, parameters = parameters_of({**function, **overrides[name]})
+                    function.update(description=_clean(description, MAX_DESCRIPTION), parameters=parameters)
+            found.append({"type": "function", "function": function})
+        return found
+
+
+class DescribeCache:
+    """What modules said of themselves, on disk, by what they and we are. A file that is damaged counts as absent."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "cache" / "describe"
+        self._salt = f"{wire.VERSION} {sys.version_info[:3]} local"
+
+    def _path(self, module: ModuleFile) -> Path:
+        name = hashlib.sha256(f"{self._salt} {module.name} {module.digest}".encode()).hexdigest()[:32]
+        return self._folder / f"{name}.json"
+
+    def read(self, module: ModuleFile) -> DescribeReport | None:
+        try:
+            return msgspec.json.decode(self._path(module).read_bytes(), type=DescribeReport)
+        except (OSError, msgspec.MsgspecError, RecursionError, UnicodeError):
+            return None
+
+    def write(self, module: ModuleFile, report: DescribeReport) -> None:
+        """Keep a report that was a success: a failure may have been the machine's. Written whole or not at all."""
+        if report.problem:
+            return
+        path = self._path(module)
+        with contextlib.suppress(OSError):  # a home that cannot be written makes us slower, not wrong
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                file.write(msgspec.json.encode(report))
+            os.replace(file.name, path)
+
+
+def _clean(text: str, limit: int) -> str:
+    """Without control characters, which could paint a terminal or hide text, and not longer than `limit`."""
+    kept = "".join(c for c in text[:limit] if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
+    return kept
