@@ -223,6 +223,8 @@ class Started:
     def unstage(self) -> None:
         while self._staged and self._stage is not None:
             self._stage.release(self._staged.pop())
+        if self._stage is not None:
+            self._stage.forget_maps()
 
     def clean_up(self) -> None:
         self.unstage()
@@ -290,7 +292,7 @@ def _interpreter() -> str:
 def _idmap(stage: mounts.Stage, path: Path, identity: Identity) -> Path:
     assert identity.uid is not None and identity.gid is not None
     owner = path.stat()
-    return stage.idmapped(path, owner.st_uid, owner.st_gid, identity.uid, identity.gid)
+    return stage.idmapped(path, (owner.st_uid, owner.st_gid), (identity.uid, identity.gid))
 
 
 def _is_system(path: Path) -> bool:

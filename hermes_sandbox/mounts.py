@@ -1,0 +1,175 @@
+"""As root: shows a sandbox its sources under another owner, in a mount namespace that nobody else is in.
+
+Theory of operation
+    A `Stage` belongs to one thread, which gets a mount namespace of its own (a thread may, alone) with a small tmpfs in
+    it. Every source that a sandbox is to see is attached there under a plain name, so the uid that runs the sandbox need
+    not pass the 0700 folders on the way to it. A workspace is attached *id-mapped*: what its owner owns looks as if the
+    throw-away uid owned it, what that uid makes lands as the owner's, and every other id stays what it is. Set-uid bits
+    and device files have no force there. Nothing shows in the host's mount table, and when the thread ends all is gone.
+
+    An id map comes as a user namespace. It is made by a helper process that is in it and does nothing else (cat, waiting
+    for its end of file), and kept for as long as the pair of ids is in use.
+
+Source: mount_setattr(2), open_tree(2), user_namespaces(7). Needs Linux 5.12 and a file system that takes id maps: ext4,
+xfs, btrfs and tmpfs do, overlayfs does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import secrets
+import struct
+import subprocess
+from pathlib import Path
+
+from hermes_sandbox.errors import RunnerFailed
+
+STAGE = Path("/run/hermes-sandbox")
+FIRST_DROP_ID, DROP_IDS = 1_900_000_000, 90_000_000  # far from the ids of users, services and container engines
+MAX_ID = 0xFFFFFFFF
+
+_CLONE_NEWNS = 0x20000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_MNT_DETACH = 2
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+_MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV, _MOUNT_ATTR_IDMAP = 2, 4, 0x100000
+_SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_MOUNT_SETATTR = 428, 429, 442  # the same on every architecture
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_counter = itertools.count(secrets.randbelow(DROP_IDS))
+
+
+class MountRefused(OSError):
+    """The file system does not take an id map: another way is needed."""
+
+
+def allocate_drop_id() -> int:
+    """A uid (and gid) that belongs to nobody. A new one each time: the kernel counts processes by it."""
+    return FIRST_DROP_ID + next(_counter) % DROP_IDS
+
+
+def _check(result: int, what: str, path: object = None) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}", str(path) if path is not None else None)
+    return result
+
+
+def _syscall(number: int, *arguments: object) -> int:
+    return int(_libc.syscall(ctypes.c_long(number), *arguments))
+
+
+class Stage:
+    """Make and use it on one thread only. `enter` first; everything ends with the thread."""
+
+    def __init__(self) -> None:
+        self._names = itertools.count(1)
+        self._maps: dict[tuple[int, int, int, int], int] = {}
+
+    def enter(self) -> None:
+        """Give this thread a mount namespace with an empty stage. Raises RunnerFailed where root may not."""
+        try:
+            STAGE.mkdir(mode=0o755, parents=False, exist_ok=True)
+            found = STAGE.lstat()
+            if STAGE.is_symlink() or found.st_uid != 0:
+                raise RunnerFailed(f"{STAGE} is not root's own folder", hint=f"remove it: rm -r {STAGE}")
+            _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+            self._mount(None, "/", None, _MS_REC | _MS_PRIVATE, None)
+            self._mount(b"hermes-sandbox", str(STAGE), b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=256k")
+        except OSError as error:
+            raise RunnerFailed(f"root may not mount here: {error.strerror}", hint="run as a plain user, or use --tier process") from error
+
+    @staticmethod
+    def _mount(source: bytes | None, target: str, kind: bytes | None, flags: int, data: bytes | None) -> None:
+        _check(_libc.mount(source, os.fsencode(target), kind, ctypes.c_ulong(flags), data), "mount", target)
+
+    def _place(self, source: Path) -> Path:
+        """An empty file or folder on the stage to attach `source` to."""
+        place = STAGE / str(next(self._names))
+        if source.is_dir():
+            place.mkdir(mode=0o755)
+        else:
+            place.touch(mode=0o644)
+        return place
+
+    def bind(self, source: Path) -> Path:
+        """Attach `source`, with what is mounted below it, as it is. Returns where."""
+        place = self._place(source)
+        self._mount(os.fsencode(source), str(place), None, _MS_BIND | _MS_REC, None)
+        return place
+
+    def idmapped(self, source: Path, owner: tuple[int, int], drop: tuple[int, int]) -> Path:
+        """Attach `source` so that `owner` (uid, gid) and `drop` have changed places. Returns where.
+
+        Not what is mounted below it: another file system there may refuse, and has owners of its own. Raises
+        MountRefused when this one refuses."""
+        tree = _check(
+            _syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC),
+            "open_tree",
+            source,
+        )
+        try:
+            flags = _MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
+            attributes = struct.pack("=QQQQ", flags, 0, 0, self._map(owner, drop))
+            if _syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, attributes, len(attributes)) < 0:
+                number = ctypes.get_errno()
+                raise MountRefused(number, f"an id map for {source}: {os.strerror(number)}")
+            place = self._place(source)
+            moved = _syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(place), _MOVE_MOUNT_F_EMPTY_PATH)
+            _check(moved, "move_mount", place)
+        finally:
+            os.close(tree)
+        return place
+
+    def release(self, place: Path) -> None:
+        """Take down what was attached at `place`. Sandboxes that have it keep it."""
+        _check(_libc.umount2(os.fsencode(place), _MNT_DETACH), "umount", place)
+        if place.is_dir():
+            place.rmdir()
+        else:
+            place.unlink()
+
+    def forget_maps(self) -> None:
+        """Close the id maps; mounts that use them keep them."""
+        while self._maps:
+            os.close(self._maps.popitem()[1])
+
+    def _map(self, owner: tuple[int, int], drop: tuple[int, int]) -> int:
+        """A descriptor of a user namespace in which the two have changed places."""
+        key = (*owner, *drop)
+        if key not in self._maps:
+            self._maps[key] = _user_namespace(_swap(owner[0], drop[0]), _swap(owner[1], drop[1]))
+        return self._maps[key]
+
+
+def _swap(owner: int, drop: int) -> str:
+    """An id map: `owner` on disk shows as `drop`, every other id as itself. `drop`'s own files, if any, do not show."""
+    low, high = sorted((owner, drop))
+    gaps = [(0, low), (low + 1, high), (high + 1, MAX_ID)]
+    lines = [(owner, drop, 1)] + [(begin, begin, end - begin) for begin, end in gaps if end > begin]
+    return "".join(f"{inside} {outside} {count}\n" for inside, outside, count in lines)
+
+
+def _user_namespace(uid_map: str, gid_map: str) -> int:
+    helper = subprocess.Popen(
+        ["unshare", "--user", "--keep-caps", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PATH": os.defpath}
+    )
+    assert helper.stdin is not None and helper.stdout is not None
+    try:
+        helper.stdin.write(b"1")  # cat gives it back when it runs, which is when its namespace is there
+        helper.stdin.flush()
+        if helper.stdout.read(1) != b"1":
+            raise RunnerFailed("user namespaces are refused here", hint="allow them, or use --tier process")
+        for name, text in (("uid_map", uid_map), ("gid_map", gid_map)):
+            with open(f"/proc/{helper.pid}/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+        return os.open(f"/proc/{helper.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        helper.stdin.close()
+        helper.stdout.close()
+        helper.wait()
