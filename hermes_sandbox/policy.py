@@ -268,3 +268,18 @@ def _show(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(value) + "]"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def format_value(name: str, value: Any) -> str:
+    """A value with its unit, as it could be written in a policy."""
+    if value is None:
+        return "no limit"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "nothing"
+    if OPTIONS[name].metavar == "SECONDS":
+        return f"{value:g}s"
+    if OPTIONS[name].metavar == "SIZE":
+        for unit in ("T", "G", "M", "K"):
+            if value % _SIZES[unit] == 0:
+                return f"{value // _SIZES[unit]}{unit}"
+    return str(value)

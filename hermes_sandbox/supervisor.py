@@ -29,6 +29,7 @@ import msgspec
 from hermes_sandbox import arguments, config
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.catalog import Catalog
+from hermes_sandbox.config import Toolset
 from hermes_sandbox.discovery import ModuleFile
 from hermes_sandbox.errors import InvalidArguments, Refused, SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
@@ -39,6 +40,7 @@ from hermes_sandbox.pool import Key, Pool, policy_digest
 from hermes_sandbox.record import Record
 from hermes_sandbox.registry import DescribeCache, Registry, ToolInfo
 from hermes_sandbox.results import CallResult
+from hermes_sandbox.toolsets import names as toolset_names
 from hermes_sandbox.toolsets import resolve
 from hermes_sandbox.worker import wire
 
@@ -93,6 +95,19 @@ class AsyncSupervisor:
         registry = await self._catalog.registry()
         allowed = self._allowed(registry)
         return [tool for tool in registry.tools() if allowed is None or tool.name in allowed]
+
+    async def tool(self, name: str) -> ToolInfo:
+        """One tool. Raises Unavailable, with the nearest names, or with the reason why it did not load."""
+        return (await self._catalog.registry()).get(name)
+
+    async def toolsets(self) -> dict[str, Toolset]:
+        """Toolset -> what it is and which of its tools exist, with those that it includes."""
+        registry = await self._catalog.registry()
+        found = {}
+        for name in toolset_names(self._config, registry):
+            entry = self._config.toolsets.get(name, Toolset())
+            found[name] = msgspec.structs.replace(entry, tools=tuple(sorted(resolve([name], self._config, registry))))
+        return found
 
     async def problems(self) -> dict[str, str]:
         """Module or tool -> why it is not there."""

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hermes_sandbox.exchange import OutputHandler
-from hermes_sandbox.policy import PolicyLayer
+from hermes_sandbox.config import Toolset
+from hermes_sandbox.policy import Policy, PolicyLayer
 from hermes_sandbox.registry import ToolInfo
 from hermes_sandbox.results import CallResult
 from hermes_sandbox.supervisor import DEFAULT_TASK, AsyncSupervisor
@@ -64,6 +65,15 @@ class Supervisor:
 
     def tools(self) -> list[ToolInfo]:
         return self._wait(self._supervisor.tools())
+
+    def tool(self, name: str) -> ToolInfo:
+        return self._wait(self._supervisor.tool(name))
+
+    def toolsets(self) -> dict[str, Toolset]:
+        return self._wait(self._supervisor.toolsets())
+
+    def policy_of(self, tool: ToolInfo, layer: PolicyLayer | None = None) -> Policy:
+        return self._supervisor.policy_of(tool, layer)
 
     def problems(self) -> dict[str, str]:
         return self._wait(self._supervisor.problems())

@@ -1,0 +1,94 @@
+"""`hermes-sandbox exec -- CMD`: run a command under limits, with its own exit code; made for CI jobs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes_sandbox.cli import say
+from hermes_sandbox.cli.options import json_option, policy_options, supervisor, taken_from
+from hermes_sandbox.cli.streams import read_in, write_out
+from hermes_sandbox.errors import EXIT_CODES
+from hermes_sandbox.policy import UNSET, Policy, PolicyLayer
+from hermes_sandbox.results import CallResult
+from hermes_sandbox.sync import Supervisor
+
+_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+@click.command("exec", context_settings={"ignore_unknown_options": False})
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARG]...")
+@policy_options
+@click.option("--report", type=_FILE, metavar="FILE", help="Write the record of the run there, as JSON.")
+@click.option("--junit", type=_FILE, metavar="FILE", help="Write the run there as one JUnit test case.")
+@json_option
+@click.pass_context
+def exec_command(ctx: click.Context, argv: tuple[str, ...], report: Path | None, junit: Path | None, as_json: bool, **options: Any) -> None:
+    """Run CMD in a sandbox of its own, in the current folder.
+
+    Output comes as it is written, stdin is passed on. The exit code is the command's own (128 + N for signal N), or names
+    what ended it: 124 timeout, 137 a limit, 130 cancelled, 125 the sandbox failed, 78 refused. A first Ctrl-C or TERM is
+    passed on to the command, which has the grace to end; a second one ends it.
+
+    \b
+    Example:
+      hermes-sandbox exec --timeout 10 --memory 512M --pids 64 --network none -- pytest -q
+      hermes-sandbox exec --timeout 5m --report run.json --junit run.xml -- make check
+    """
+    layer = taken_from(options)
+    with supervisor(ctx) as tools:
+        _pass_signals_on(tools, layer)
+        result = tools.exec(argv, policy=layer, stdin=read_in(), on_output=_quiet if as_json else write_out)
+    _write_reports(result, argv, report, junit)
+    if as_json:
+        click.echo(result.to_json())
+    elif result.error is not None:
+        say(result.outcome, result.error.message, result.error.hint)
+    ctx.exit(exit_code(result))
+
+
+def exit_code(result: CallResult) -> int:
+    """The command's own exit code where it ended by itself, else the outcome's."""
+    if result.exit_code is not None:
+        return result.exit_code
+    if result.outcome == "crashed" and result.signal is not None:
+        return 128 + result.signal
+    return EXIT_CODES[result.outcome]
+
+
+def _quiet(stream: str, data: bytes) -> None:
+    """With --json stdout is the record; what the command wrote is in its tails."""
+
+
+def _pass_signals_on(tools: Supervisor, layer: PolicyLayer) -> None:
+    """INT and TERM go to the command first; after the grace, or at the second one, the call is cancelled."""
+    grace = layer.grace if layer.grace is not UNSET else Policy().grace
+    seen: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        seen.append(number)
+        if len(seen) == 1:
+            tools.send_signal(number)
+            timer = threading.Timer(grace, tools.cancel)
+            timer.daemon = True
+            timer.start()
+        elif len(seen) == 2:
+            tools.cancel()
+        else:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _write_reports(result: CallResult, argv: tuple[str, ...], report: Path | None, junit: Path | None) -> None:
+    if report is not None:
+        report.write_text(result.to_json() + "\n", encoding="utf-8")
+    if junit is not None:
+        from hermes_sandbox.cli.junit import test_case
+
+        junit.write_bytes(test_case(result, argv))

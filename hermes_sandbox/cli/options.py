@@ -1,0 +1,45 @@
+"""What several commands share: the policy's options, --json, and a supervisor made of the global options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hermes_sandbox.home import get_hermes_home
+from hermes_sandbox.policy import OPTIONS, PolicyLayer, layer
+from hermes_sandbox.sync import Supervisor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def policy_options(command: F) -> F:
+    """Add one option for each key of the policy: `--idle-timeout` for idle_timeout, and so on."""
+    for name, option in reversed(OPTIONS.items()):
+        flag = "--" + name.replace("_", "-")
+        many = option.order == "list"
+        more = " (repeat it for more)" if many else ""
+        add = click.option(flag, name, metavar=option.metavar, multiple=many, help=option.help[0].upper() + option.help[1:] + more + ".")
+        command = add(command)
+    return command
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print the whole record as JSON.")(command)
+
+
+def taken_from(options: dict[str, Any]) -> PolicyLayer:
+    """Take the policy's options out of a command's keywords. Raises Refused for a value or unit that is wrong."""
+    given = {name: options.pop(name) for name in OPTIONS if name in options}
+    values = {name: value for name, value in given.items() if value not in (None, ())}
+    if values.get("packages") == ("host",):
+        values["packages"] = "host"
+    return layer(values, "command line")
+
+
+def supervisor(ctx: click.Context, policy: PolicyLayer | None = None) -> Supervisor:
+    """A supervisor that works in the current folder."""
+    chosen = ctx.find_root().obj
+    return Supervisor(workspace=Path.cwd(), home=get_hermes_home(chosen["profile"]), toolset_filter=chosen["filter"], policy=policy)

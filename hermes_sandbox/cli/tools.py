@@ -1,0 +1,118 @@
+"""`hermes-sandbox tools`: what tools there are, what each may do, and what a model is told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from hermes_sandbox.cli.options import json_option, supervisor
+from hermes_sandbox.policy import OPTIONS, Policy, format_value
+from hermes_sandbox.registry import ToolInfo
+
+
+@click.group("tools")
+def tools_command() -> None:
+    """Show the tools.
+
+    \b
+    Example:
+      hermes-sandbox tools list
+      hermes-sandbox tools show read_file
+    """
+
+
+@tools_command.command("list")
+@json_option
+@click.pass_context
+def list_tools(ctx: click.Context, as_json: bool) -> None:
+    """List the tools by name, and the files that could not be loaded, with the reason.
+
+    \b
+    Example:
+      hermes-sandbox --tools file tools list
+    """
+    with supervisor(ctx) as tools:
+        found, problems = tools.tools(), tools.problems()
+    if as_json:
+        rows = [{"name": t.name, "toolset": t.toolset, "description": t.description, "module": t.module} for t in found]
+        click.echo(msgspec.json.encode({"tools": rows, "problems": problems}))
+        return
+    width = max((len(tool.name) for tool in found), default=0)
+    for tool in found:
+        click.echo(f"{tool.name:<{width}}  {tool.toolset:<12}  {_first_line(tool.description)}")
+    for name, reason in problems.items():
+        click.echo(f"not loaded: {name}: {reason}", err=True)
+
+
+@tools_command.command("show")
+@click.argument("name")
+@json_option
+@click.pass_context
+def show_tool(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show one tool: where it comes from, its arguments, and its policy with the source of each value.
+
+    \b
+    Example:
+      hermes-sandbox tools show patch
+    """
+    with supervisor(ctx) as tools:
+        tool = tools.tool(name)
+        policy = tools.policy_of(tool)
+    if as_json:
+        click.echo(msgspec.json.encode({"tool": tool, "policy": policy}))
+        return
+    for line in _lines(tool, policy):
+        click.echo(line)
+
+
+@tools_command.command("schema")
+@click.argument("names", nargs=-1)
+@click.option("--json", "_as_json", is_flag=True, help="Accepted for symmetry: the output is JSON either way.")
+@click.pass_context
+def show_schemas(ctx: click.Context, names: tuple[str, ...], _as_json: bool) -> None:
+    """Print the definitions that a model gets, as a JSON array: of all tools, or of the named tools and toolsets.
+
+    \b
+    Example:
+      hermes-sandbox tools schema read_file patch
+    """
+    with supervisor(ctx) as tools:
+        click.echo(msgspec.json.format(msgspec.json.encode(tools.get_definitions(names or None))))
+
+
+def _lines(tool: ToolInfo, policy: Policy) -> list[str]:
+    lines = [f"{tool.name}  (toolset {tool.toolset}, {tool.module})", "", *_indented(tool.description)]
+    required = tool.parameters.get("required") or []
+    lines += ["", "arguments:"]
+    for name, schema in tool.parameters["properties"].items():
+        star = "*" if name in required else " "
+        lines.append(f"  {star} {name}: {_type(schema)}  {_first_line(str(schema.get('description', '')))}".rstrip())
+    facts = {
+        "asks for env": ", ".join(tool.requires_env),
+        "has a check": "yes" if tool.has_check else "",
+        "unknown keywords": ", ".join(tool.extra),
+    }
+    lines += [f"{label}: {fact}" for label, fact in facts.items() if fact]
+    lines += ["", "policy:"]
+    for key in OPTIONS:
+        source = policy.sources.get(key, "built-in")
+        lines.append(f"  {key:<13} {format_value(key, getattr(policy, key)):<12} ({source})")
+    return lines
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    kinds = [str(part.get("type", "any")) for part in schema.get("anyOf", ()) if isinstance(part, dict)]
+    return str(schema.get("type") or " | ".join(kinds) or "any")
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}".rstrip() for line in text.splitlines()]
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().split("\n", 1)[0]
+    return line if len(line) <= 80 else line[:77] + "..."
