@@ -17,7 +17,7 @@ _HOMES = {
     "get_hermes_home": "hermes_sandbox.home",
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0605 - the table above is the one list
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -31,13 +31,17 @@ def prepare(schema: Mapping[str, Any], args: Any) -> dict[str, Any]:
         try:
             args = msgspec.json.decode(args)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-            raise InvalidArguments(f"the arguments are no JSON: {error}", hint='write an object: {"name": "value"}') from None
+            raise InvalidArguments(
+                f"the arguments are no JSON: {error}", hint='write an object: {"name": "value"}'
+            ) from None
     if not isinstance(args, dict):
-        raise InvalidArguments(f"the arguments are {_kind(args)}, not an object", hint='write an object: {"name": "value"}')
+        raise InvalidArguments(
+            f"the arguments are {_kind(args)}, not an object", hint='write an object: {"name": "value"}'
+        )
     plain = _plain(args)
     coerced = _coerce(plain, schema, 0)
-    for error in _errors(schema, coerced):
-        raise error
+    if (wrong := next(_errors(schema, coerced), None)) is not None:
+        raise wrong
     return coerced  # type: ignore[no-any-return]
 
 
@@ -46,7 +50,9 @@ def _plain(args: dict[str, Any]) -> dict[str, Any]:
     try:
         copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(_finite(args, 0)))
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidArguments(f"the arguments have no JSON: {error}", hint="pass plain data, and text without lone surrogates") from None
+        raise InvalidArguments(
+            f"the arguments have no JSON: {error}", hint="pass plain data, and text without lone surrogates"
+        ) from None
     return copied
 
 
@@ -73,7 +79,12 @@ def _coerce(value: Any, schema: Any, depth: int) -> Any:
     types = _types(schema)
     if isinstance(value, str) and "string" not in types:
         value = _from_text(value, types)
-    if "array" in types and not isinstance(value, list) and value is not None and not types & {_kind_name(value), "object"}:
+    if (
+        "array" in types
+        and not isinstance(value, list)
+        and value is not None
+        and not types & {_kind_name(value), "object"}
+    ):
         value = [value]
     if isinstance(value, dict) and isinstance(properties := schema.get("properties"), Mapping):
         return {name: _coerce(item, properties.get(name), depth + 1) for name, item in value.items()}
@@ -106,7 +117,9 @@ def _from_text(text: str, types: set[str]) -> Any:
             return text
         if isinstance(parsed, float) and parsed.is_integer() and "number" not in types:
             parsed = int(parsed)
-        if _kind_name(parsed) in types or (isinstance(parsed, int) and not isinstance(parsed, bool) and "number" in types):
+        if _kind_name(parsed) in types or (
+            isinstance(parsed, int) and not isinstance(parsed, bool) and "number" in types
+        ):
             return parsed
     return text
 
@@ -117,10 +130,10 @@ def _errors(schema: Mapping[str, Any], args: dict[str, Any]) -> Iterator[Invalid
         message = str(error.message)
         if len(message) > 300:
             message = message[:300] + "..."
-        yield InvalidArguments(f"{path}: {message}", hint=_hint(schema, args, message))
+        yield InvalidArguments(f"{path}: {message}", hint=_hint(schema, args))
 
 
-def _hint(schema: Mapping[str, Any], args: dict[str, Any], message: str) -> str:
+def _hint(schema: Mapping[str, Any], args: dict[str, Any]) -> str:
     properties = schema.get("properties")
     names = list(properties) if isinstance(properties, Mapping) else []
     missing = [name for name in schema.get("required") or () if isinstance(name, str) and name not in args]
@@ -155,4 +168,6 @@ def _kind_name(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    return {"integer": "an integer", "array": "an array", "object": "an object"}.get(_kind_name(value), f"a {_kind_name(value)}")
+    return {"integer": "an integer", "array": "an array", "object": "an object"}.get(
+        _kind_name(value), f"a {_kind_name(value)}"
+    )

@@ -1,8 +1,9 @@
 """Ships the worker: the stub that starts it everywhere, and the zip that the stub reads from its stdin.
 
-The stub is a `-c` argument, so nothing has to be installed on the other side and no runner has a way of its own. It reads
-two lengths, the zip and the boot settings, and not a byte more: what follows is the worker's. Files of the worker travel
-as source; for an interpreter of our own version the compiled code goes along, which saves a cold start some 40 ms.
+The stub is a `-c` argument, so nothing has to be installed on the other side and no runner has a way of its own. It
+reads two lengths, the zip and the boot settings, and not a byte more: what follows is the worker's. Files of the worker
+travel as source; for an interpreter of our own version the compiled code goes along, which saves a cold start some 40
+ms.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def r(n):
   b+=c
  return b
 n=int(r(10));m=int(r(10));z=r(n);c=r(m)
-f=os.memfd_create("worker")if hasattr(os,"memfd_create")else os.open(os.environ.get("TMPDIR","/tmp"),os.O_TMPFILE|os.O_RDWR)
+try:f=os.memfd_create("worker")
+except AttributeError:f=os.open(os.environ.get("TMPDIR","/tmp"),os.O_TMPFILE|os.O_RDWR)
 while z:z=z[os.write(f,z):]
 sys.path.insert(0,"/proc/self/fd/%d"%f)
 from hermes_worker import init

@@ -1,9 +1,9 @@
 """The command line of a bubblewrap sandbox: what is in sight inside, and what is taken away.
 
 The file system is an allow-list. What a machine needs to run programs is read-only; the folders that the policy names
-and the workspace keep their paths; everything else does not exist. What the sandbox may fill, because it is memory, has a
-size: /tmp, /dev/shm, the home; the rest of its root and /dev are read-only. /proc/sys is a read-only mount, since uid 0
-could write there without any capability.
+and the workspace keep their paths; everything else does not exist. What the sandbox may fill, because it is memory, has
+a size: /tmp, /dev/shm, the home; the rest of its root and /dev are read-only. /proc/sys is a read-only mount, since uid
+0 could write there without any capability.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ SYSTEM_FILES = (
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/host.conf", "/etc/gai.conf")
 TIER_HINT = "install bubblewrap 0.8 or newer and allow user namespaces, or accept less with --tier process"
 # What bubblewrap says when the machine, not the command line, is the reason.
-_MACHINE = re.compile(r"namespace|Operation not permitted|Permission denied|uid map|Unknown option|Failed to make / slave")
+_MACHINE = re.compile(
+    r"namespace|Operation not permitted|Permission denied|uid map|Unknown option|Failed to make / slave"
+)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):

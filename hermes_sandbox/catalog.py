@@ -1,10 +1,10 @@
 """Which tools there are: finds the tool files, has workers describe them, asks their checks, and fills the registry.
 
 Nothing of a tool is imported here. A module is described in a fork of a worker that is given no secret, no network and
-an empty folder to work in; what it says of itself is cached on disk by its content. Modules are described one by one, so
-that each has its own deadline and its own end: one that hangs, exits or crashes is a problem with a reason, of that
-module alone. What a tool's check said holds for 30 s, and a yes is kept through failures for another 60 s after it, since
-checks flicker (both as in Hermes).
+an empty folder to work in; what it says of itself is cached on disk by its content. Modules are described one by one,
+so that each has its own deadline and its own end: one that hangs, exits or crashes is a problem with a reason, of that
+module alone. What a tool's check said holds for 30 s, and a yes is kept through failures for another 60 s after it,
+since checks flicker (both as in Hermes).
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Checked(msgspec.Struct):
 
 
 class Catalog:
-    def __init__(self, config: Config, folders: Sequence[Path], cache: DescribeCache, ask: AskDescribe, check: AskCheck) -> None:
+    def __init__(
+        self, config: Config, folders: Sequence[Path], cache: DescribeCache, ask: AskDescribe, check: AskCheck
+    ) -> None:
         self._config = config
         self._folders = folders
         self._cache = cache
@@ -97,7 +99,9 @@ class Catalog:
             report = DescribeReport(done.registrations, done.problem, time.monotonic() - began)
             self._cache.write(module, report)
             return report
-        return DescribeReport(registrations=[], problem=_why(exchange, f"its import took more than {DESCRIBE_TIMEOUT:g} s"))
+        return DescribeReport(
+            registrations=[], problem=_why(exchange, f"its import took more than {DESCRIBE_TIMEOUT:g} s")
+        )
 
     async def state(self, tool: ToolInfo) -> wire.ToolState:
         """What the tool's check_fn and dynamic_schema_overrides say, asked at most every 30 s."""
@@ -116,12 +120,16 @@ class Catalog:
         if isinstance(done, wire.CheckDone) and not done.problem:
             states = {state.name: state for state in done.tools}
         else:
-            reason = done.problem if done is not None else _why(exchange, f"its check took more than {CHECK_TIMEOUT:g} s")
+            reason = (
+                done.problem if done is not None else _why(exchange, f"its check took more than {CHECK_TIMEOUT:g} s")
+            )
             states = {}
             states[tool.name] = wire.ToolState(tool.name, available=False, reason=reason)
         now = time.monotonic()
         for name in {tool.name, *states}:
-            state = states.get(name) or wire.ToolState(name, available=False, reason="its module no longer registers it")
+            state = states.get(name) or wire.ToolState(
+                name, available=False, reason="its module no longer registers it"
+            )
             known = self._checked.get(name)
             yes_at = now if state.available else (known.yes_at if known else -YES_HOLDS)
             if not state.available and known is not None and now - yes_at < YES_HOLDS:

@@ -4,8 +4,8 @@ Theory of operation
     `probe` finds, for each controller, a place where we may make groups: a v2 tree that has the controller, else the v1
     hierarchy of the controller. In a v2 tree without controllers, which many v1 machines carry, a group still can be
     killed as one. The place is always below the group that we are in ourselves: above it we would leave the limits of
-    the job or container that we run in, and count for nobody. A v2 group with processes of its own gives its children no
-    controllers; there we have no place, unless we are at the top, where that rule does not hold.
+    the job or container that we run in, and count for nobody. A v2 group with processes of its own gives its children
+    no controllers; there we have no place, unless we are at the top, where that rule does not hold.
 
     A `Group` is one directory in each hierarchy, named after its supervisor's pid and start time, so that `sweep` can
     tell whose it was. Processes are added when all of them are ours and idle; what they fork later is in it from birth.
@@ -23,7 +23,9 @@ from hermes_sandbox.errors import Refused
 from hermes_sandbox.process import start_time
 
 TOP = "hermes-sandbox"
-REMOVE_PATIENCE = 1.0  # s until a group counts as stuck; the kernel lets go of the dead a little later than it reports them
+REMOVE_PATIENCE = (
+    1.0  # s until a group counts as stuck; the kernel lets go of the dead a little later than it reports them
+)
 CONTROLLERS = ("memory", "pids", "cpuacct")
 # What a limit's name in the policy means to a controller: v1 file, v2 file.
 _LIMIT_FILES = {"memory": ("memory.limit_in_bytes", "memory.max"), "pids": ("pids.max", "pids.max")}
@@ -47,7 +49,8 @@ class Cgroups:
         return f"cgroup v{self._places[_controller(limit)][1]}"
 
     def create(self, name: str, *, memory: int | None = None, pids: int | None = None) -> Group:
-        """A new group with these limits; the name is unique in this process. Raises Refused for one that cannot be set."""
+        """A new group with these limits; the name is unique in this process. Raises Refused for one that cannot be
+        set."""
         group = Group(f"{os.getpid()}-{start_time(os.getpid())}-{name}")
         try:
             for folder, version in sorted({self._places[c] for c in CONTROLLERS if c in self._places}):
@@ -60,7 +63,9 @@ class Cgroups:
                     group.limit(folder, version, limit, value)
         except (OSError, KeyError) as error:
             group.remove()
-            raise Refused(f"a control group cannot be set up: {error}", hint="see what is writable with: doctor") from error
+            raise Refused(
+                f"a control group cannot be set up: {error}", hint="see what is writable with: doctor"
+            ) from error
         return group
 
 
@@ -116,7 +121,9 @@ class Group:
         """KILL everything in it at once, where a v2 tree allows that."""
         for folder, version in self._folders.items():
             if version == 2:
-                with contextlib.suppress(OSError):  # before Linux 5.14 there is no such file: then others do the killing
+                with contextlib.suppress(
+                    OSError
+                ):  # before Linux 5.14 there is no such file: then others do the killing
                     (folder / "cgroup.kill").write_text("1", encoding="ascii")
 
     def remove(self) -> bool:
@@ -169,7 +176,7 @@ def probe(root: Path = Path("/")) -> Cgroups:
             offered = _offer_v2(folder)
             if offered is not None:
                 killer = killer or folder
-                places.update({name: (folder, 2) for name in offered})
+                places.update(dict.fromkeys(offered, (folder, 2)))
         for name in CONTROLLERS if kind == "cgroup" else ():
             folder = mine / own.get(name, "/").lstrip("/") / TOP
             if name in options and name not in places and _writable(folder):

@@ -62,7 +62,7 @@ def load(home: Path) -> Config:
     merged: dict[str, Any] = {}
     for path in (bundled(FILE), home / FILE):
         if path.is_file():
-            _merge(merged, _read(path), str(path))
+            _merge(merged, _read(path))
     return Config(
         core=tuple(merged.get("core", ())),
         defaults=layer(merged.get("defaults", {}), f"{FILE}: defaults"),
@@ -119,24 +119,32 @@ def _check_names(value: Any, where: str) -> None:
         raise Refused(f"{where} is no list of names", hint='write a list, such as ["read_file", "patch"]')
 
 
-def _merge(into: dict[str, Any], data: Mapping[str, Any], where: str) -> None:
+def _merge(into: dict[str, Any], data: Mapping[str, Any]) -> None:
     for key, value in data.items():
         if isinstance(value, dict) and isinstance(into.setdefault(key, {}), dict):
-            _merge(into[key], value, where)
+            _merge(into[key], value)
         else:
             into[key] = value
 
 
 def _toolset(name: str, table: Mapping[str, Any]) -> Toolset:
     where = f"{FILE}: toolsets.{name}"
-    lists = {key: tuple(table.get(key, ())) for key in ("tools", "includes", "aliases")}
-    return Toolset(description=str(table.get("description", "")), **lists, **_layers(table, where))
+    policy, ceiling = _layers(table, where)
+    return Toolset(
+        description=str(table.get("description", "")),
+        tools=tuple(table.get("tools", ())),
+        includes=tuple(table.get("includes", ())),
+        aliases=tuple(table.get("aliases", ())),
+        policy=policy,
+        ceiling=ceiling,
+    )
 
 
 def _tool(name: str, table: Mapping[str, Any]) -> Tool:
     where = f"{FILE}: tools.{name}"
-    return Tool(module=str(table.get("module", "")), group=str(table.get("group", "")), **_layers(table, where))
+    policy, ceiling = _layers(table, where)
+    return Tool(module=str(table.get("module", "")), group=str(table.get("group", "")), policy=policy, ceiling=ceiling)
 
 
-def _layers(table: Mapping[str, Any], where: str) -> dict[str, PolicyLayer]:
-    return {key: layer(table.get(key, {}), f"{where}.{key}") for key in ("policy", "ceiling")}
+def _layers(table: Mapping[str, Any], where: str) -> tuple[PolicyLayer, PolicyLayer]:
+    return layer(table.get("policy", {}), f"{where}.policy"), layer(table.get("ceiling", {}), f"{where}.ceiling")

@@ -4,8 +4,8 @@ A file of a tool folder is a tool module if its syntax tree holds a call of `reg
 `tools.registry`, wherever in the file that is. The tree also names the siblings that the module imports, so that only
 those travel to the worker with it. A file that cannot be read or parsed is a problem with a reason.
 
-The files are hostile: they are only opened without waiting (a FIFO may be called x.py), only when they are regular files
-of a bounded size, and the parser's own failures on nested input are caught.
+The files are hostile: they are only opened without waiting (a FIFO may be called x.py), only when they are regular
+files of a bounded size, and the parser's own failures on nested input are caught.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class _Source(msgspec.Struct, frozen=True):
 def discover(folder: Path) -> list[ModuleFile]:
     """The tool modules of a folder, by name; a folder that is not there has none."""
     try:
-        names = sorted(entry[:-3] for entry in os.listdir(folder) if entry.endswith(".py") and not entry.startswith("."))
+        names = sorted(
+            entry[:-3] for entry in os.listdir(folder) if entry.endswith(".py") and not entry.startswith(".")
+        )
     except OSError:
         return []
     sources: dict[str, _Source | str] = {name: _look(folder / f"{name}.py") for name in names if name.isidentifier()}
@@ -101,7 +103,7 @@ def _look(path: Path) -> _Source | str:
     except SyntaxError as error:
         return f"it is no Python: {error.msg} (line {error.lineno})"
     except (ValueError, RecursionError, MemoryError) as error:
-        return f"it is no Python: {error or type(error).__name__}"
+        return f"it is no Python: {str(error) or type(error).__name__}"
     return _Source(text, *_registrations(tree), frozenset(_sibling_imports(tree)))
 
 
@@ -135,7 +137,7 @@ def _registry_names(tree: ast.Module) -> set[str]:
     """The expressions by which the module may call the registry: `registry`, an alias, `tools.registry.registry`."""
     names: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == REGISTRY or _is_relative(node, "registry"):
+        if (isinstance(node, ast.ImportFrom) and node.module == REGISTRY) or _is_relative(node, "registry"):
             names |= {alias.asname or alias.name for alias in node.names if alias.name == "registry"}  # type: ignore[attr-defined]
         elif isinstance(node, ast.ImportFrom) and (node.module == "tools" or _is_relative(node, None)):
             names |= {f"{a.asname or a.name}.registry" for a in node.names if a.name == "registry"}

@@ -2,8 +2,8 @@
 
 Theory of operation
     A `Worker` joins a `Session` (what bytes mean) with a runner's process (where bytes go). `request` sends one request
-    and returns its Exchange: what the worker said, or why it did not. Whatever the tool does, it returns by the deadline
-    plus the grace plus what the kernel needs to kill:
+    and returns its Exchange: what the worker said, or why it did not. Whatever the tool does, it returns by the
+    deadline plus the grace plus what the kernel needs to kill:
 
         cancel   the worker is asked to stop the request itself: TERM, then KILL for what the call started; it answers
         hang up  its stdin is closed: init kills everything inside, waits until nothing is left, and reports the end
@@ -11,7 +11,8 @@ Theory of operation
         verify   `process.wait`: the kernel says that it is gone; else the exchange is not `confirmed`
 
     After `cancel` was answered the worker is as good as before and keeps its state. After any later step it is gone.
-    The ladder is bounded, runs as a task of its own so that no cancellation can cut it short, and is safe to climb twice.
+    The ladder is bounded, runs as a task of its own so that no cancellation can cut it short, and is safe to climb
+    twice.
 
     Prints reach us over another pipe than the answer. A worker that printed says so with a mark; then the answer waits,
     for a bounded time, until init reports the same mark.
@@ -230,7 +231,7 @@ class Worker:
         self.process.send(self.session.notification(wire.Stdin(exchange.number, eof=True)))
 
     async def _watch_idle(self, exchange: Exchange, seconds: float) -> None:
-        while (left := exchange.last_sign + seconds - time.monotonic()) > 0:
+        while (left := exchange.last_sign + seconds - time.monotonic()) > 0:  # noqa: ASYNC110 - waits for the clock
             await asyncio.sleep(left)
         exchange.end("idle_timeout")
 
@@ -306,5 +307,3 @@ def _has_mark(exchange: Exchange) -> int:
     if exchange.failed is not None:
         return exchange.failed.trouble.mark
     return getattr(exchange.reply, "mark", 0)
-
-

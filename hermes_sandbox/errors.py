@@ -1,8 +1,8 @@
 """Every way a call can end badly: one class per outcome, with its exit code and a hint.
 
 The outcomes are a closed list (README, "How a call ends"). Code raises these classes; `supervisor` turns them into a
-`CallResult`, and only the command line turns that into text and an exit code. An error of the sandbox is therefore never
-mistaken for a tool's own answer.
+`CallResult`, and only the command line turns that into text and an exit code. An error of the sandbox is therefore
+never mistaken for a tool's own answer.
 """
 
 from __future__ import annotations

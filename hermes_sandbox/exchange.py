@@ -53,7 +53,9 @@ class Exchange:
     """`cause` says why it is over; "answered" means `reply` or `failed` is the worker's word. `lost`: the worker went
     with it. `confirmed`: the kernel confirmed that worker's end."""
 
-    def __init__(self, number: int, watch: Watch, on_output: OutputHandler | None = None, cpu_before: float = 0.0) -> None:
+    def __init__(
+        self, number: int, watch: Watch, on_output: OutputHandler | None = None, cpu_before: float = 0.0
+    ) -> None:
         self.number = number
         self.watch = watch
         self.on_output = on_output

@@ -21,7 +21,9 @@ def get_hermes_home(profile: str | None = None) -> Path:
     if profile is None:
         return home
     if not _PROFILE.fullmatch(profile):
-        raise Refused(f"{profile!r} is no name of a profile", hint="use 1 to 64 letters, digits, dots, dashes and underscores")
+        raise Refused(
+            f"{profile!r} is no name of a profile", hint="use 1 to 64 letters, digits, dots, dashes and underscores"
+        )
     return home / "profiles" / profile
 
 

@@ -2,13 +2,14 @@
 
 Theory of operation
     A `Stage` belongs to one thread, which gets a mount namespace of its own (a thread may, alone) with a small tmpfs in
-    it. Every source that a sandbox is to see is attached there under a plain name, so the uid that runs the sandbox need
-    not pass the 0700 folders on the way to it. A workspace is attached *id-mapped*: what its owner owns looks as if the
-    throw-away uid owned it, what that uid makes lands as the owner's, and every other id stays what it is. Set-uid bits
-    and device files have no force there. Nothing shows in the host's mount table, and when the thread ends all is gone.
+    it. Every source that a sandbox is to see is attached there under a plain name, so the uid that runs the sandbox
+    need not pass the 0700 folders on the way to it. A workspace is attached *id-mapped*: what its owner owns looks as
+    if the throw-away uid owned it, what that uid makes lands as the owner's, and every other id stays what it is.
+    Set-uid bits and device files have no force there. Nothing shows in the host's mount table, and when the thread ends
+    all is gone.
 
-    An id map comes as a user namespace. It is made by a helper process that is in it and does nothing else (cat, waiting
-    for its end of file), and kept for as long as the pair of ids is in use.
+    An id map comes as a user namespace. It is made by a helper process that is in it and does nothing else (cat,
+    waiting for its end of file), and kept for as long as the pair of ids is in use.
 
 Source: mount_setattr(2), open_tree(2), user_namespaces(7). Needs Linux 5.12 and a file system that takes id maps: ext4,
 xfs, btrfs and tmpfs do, overlayfs does not.
@@ -80,9 +81,13 @@ class Stage:
                 raise RunnerFailed(f"{STAGE} is not root's own folder", hint=f"remove it: rm -r {STAGE}")
             _check(_libc.unshare(_CLONE_NEWNS), "unshare")
             self._mount(None, "/", None, _MS_REC | _MS_PRIVATE, None)
-            self._mount(b"hermes-sandbox", str(STAGE), b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=256k")
+            self._mount(
+                b"hermes-sandbox", str(STAGE), b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=256k"
+            )
         except OSError as error:
-            raise RunnerFailed(f"root may not mount here: {error.strerror}", hint="run as a plain user, or use --tier process") from error
+            raise RunnerFailed(
+                f"root may not mount here: {error.strerror}", hint="run as a plain user, or use --tier process"
+            ) from error
 
     @staticmethod
     def _mount(source: bytes | None, target: str, kind: bytes | None, flags: int, data: bytes | None) -> None:
@@ -157,9 +162,13 @@ def _swap(owner: int, drop: int) -> str:
 
 def _user_namespace(uid_map: str, gid_map: str) -> int:
     helper = subprocess.Popen(
-        ["unshare", "--user", "--keep-caps", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PATH": os.defpath}
+        ["unshare", "--user", "--keep-caps", "cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PATH": os.defpath},
     )
-    assert helper.stdin is not None and helper.stdout is not None
+    assert helper.stdin is not None
+    assert helper.stdout is not None
     try:
         helper.stdin.write(b"1")  # cat gives it back when it runs, which is when its namespace is there
         helper.stdin.flush()

@@ -2,8 +2,8 @@
 
 The order is the argument. What we could not confirm comes first, then what we did ourselves (deadline, cancel, limits
 that the supervisor watches), then what the worker's end shows, and only then what the worker says. A limit is told from
-a crash by evidence: the kernel's count of out-of-memory kills, init's watch, a limit's own signal, or the error that the
-limit gives to whoever runs into it.
+a crash by evidence: the kernel's count of out-of-memory kills, init's watch, a limit's own signal, or the error that
+the limit gives to whoever runs into it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one exchange. `before` and `after` are the kernel's counts around it, `noise` the runner's words."""
+    """What is known of one exchange. `before` and `after` are the kernel's counts around it, `noise` the runner's
+    words."""
 
     exchange: Exchange
     policy: Policy
@@ -61,17 +62,23 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         hit = LimitHit(name=name, value=value, observed=observed, mechanism=mechanism)
         seen = f", {observed:g} seen" if observed is not None else ""
         hint = f"raise it with {name} in the policy (--{name.replace('_', '-')}), if the tool is worth it"
-        return Verdict(outcome="limit", limit=hit, error=Failure(f"hit the limit {name} = {value:g}{seen} ({mechanism})", hint))
+        return Verdict(
+            outcome="limit", limit=hit, error=Failure(f"hit the limit {name} = {value:g}{seen} ({mechanism})", hint)
+        )
 
 
 def judge(case: Case) -> Verdict:
     exchange = case.exchange
     if not exchange.confirmed:
         message = "the worker was killed, but nothing confirmed that it is dead"
-        return Verdict(outcome="runner_failed", error=Failure(message, "look for it with ps; what it may still do is unknown"))
+        return Verdict(
+            outcome="runner_failed", error=Failure(message, "look for it with ps; what it may still do is unknown")
+        )
     match exchange.cause:
         case "answered":
-            return _by_failure(case, exchange.failed) if exchange.failed is not None else _by_reply(case, exchange.reply)
+            return (
+                _by_failure(case, exchange.failed) if exchange.failed is not None else _by_reply(case, exchange.reply)
+            )
         case "died":
             return _by_death(case)
         case "timeout" | "idle_timeout":
@@ -115,7 +122,11 @@ def _by_death(case: Case) -> Verdict:
     if case.mechanisms.get("memory") == "watchdog" and memory and ended.peak_bytes >= NEAR_LIMIT * memory:
         return case.limit("memory", ended.peak_bytes, "rlimit")
     message = f"the worker was ended by {signal_name(ended.signal)}"
-    return Verdict(outcome="crashed", signal=ended.signal, error=Failure(message, "the stack is in stderr_tail, where there was one"))
+    return Verdict(
+        outcome="crashed",
+        signal=ended.signal,
+        error=Failure(message, "the stack is in stderr_tail, where there was one"),
+    )
 
 
 def _by_failure(case: Case, failed: Failed) -> Verdict:
@@ -125,18 +136,26 @@ def _by_failure(case: Case, failed: Failed) -> Verdict:
         case wire.RESULT_TOO_LARGE:
             return case.limit("result", trouble.size, "worker")
         case wire.BAD_RESULT:
-            return Verdict(outcome="bad_result", error=Failure(failed.message, "a handler returns a string, JSON by custom"))
+            return Verdict(
+                outcome="bad_result", error=Failure(failed.message, "a handler returns a string, JSON by custom")
+            )
         case wire.NOT_STARTED:
             code = NOT_FOUND_EXIT if trouble.errno == errno.ENOENT else NOT_EXECUTABLE_EXIT
-            return Verdict(outcome="tool_error", exit_code=code, error=Failure(f"cannot start the command: {failed.message}"))
+            return Verdict(
+                outcome="tool_error", exit_code=code, error=Failure(f"cannot start the command: {failed.message}")
+            )
         case wire.TOOL_RAISED | wire.LOAD_FAILED:
             if (name := _limit_of(case, failed)) is not None:
                 return case.limit(name)
             if failed.code == wire.LOAD_FAILED:
-                return Verdict(outcome="unavailable", error=Failure(f"the tool did not load: {failed.message}", trouble.trace))
+                return Verdict(
+                    outcome="unavailable", error=Failure(f"the tool did not load: {failed.message}", trouble.trace)
+                )
             return Verdict(outcome="tool_error", error=Failure(failed.message, trouble.trace))
         case _:
-            return Verdict(outcome="protocol", error=Failure(f"the worker answered with error {failed.code}: {failed.message}"))
+            return Verdict(
+                outcome="protocol", error=Failure(f"the worker answered with error {failed.code}: {failed.message}")
+            )
 
 
 def _limit_of(case: Case, failed: Failed) -> str | None:
@@ -189,7 +208,7 @@ class _Answer(msgspec.Struct):
 
 def has_error(text: str) -> bool:
     """Whether a tool's answer is a JSON object with a truthy `error`. Any other text is an answer."""
-    if not text.lstrip()[:1] == "{":
+    if text.lstrip()[:1] != "{":
         return False
     try:
         return bool(msgspec.json.decode(text, type=_Answer).error)

@@ -32,7 +32,9 @@ _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 def parse_size(value: object) -> int:
     """Bytes. Raises ValueError with what to write instead."""
-    if isinstance(value, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)):
+    if isinstance(value, str) and (
+        found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)
+    ):
         value = int(float(found[1]) * _SIZES[found[2].upper()])
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise ValueError('write a size in bytes, such as 1048576, "64K", "256M" or "2G"')
@@ -128,7 +130,9 @@ OPTIONS: Mapping[str, Option] = {
     "read": Option(_parse_paths, "list", "a further path that can be read", "PATH"),
     "write": Option(_parse_paths, "list", "a further path that can be written", "PATH"),
     "env": Option(_parse_names, "list", "an environment variable to pass on", "NAME"),
-    "packages": Option(_parse_packages, "list", 'Python packages: a path, or "host" for those of hermes-sandbox', "PATH"),
+    "packages": Option(
+        _parse_packages, "list", 'Python packages: a path, or "host" for those of hermes-sandbox', "PATH"
+    ),
     "tier": Option(_one_of("namespaces", "landlock", "process"), "free", "the weakest isolation to accept", "TIER"),
     "reuse": Option(_parse_reuse, "free", "session (a warm worker per task) or never", "MODE"),
     "runner": Option(_parse_name, "free", "where the worker runs", "NAME"),
@@ -203,7 +207,8 @@ BUILT_IN_CEILING: Mapping[str, Any] = {
 
 
 def layer(values: Mapping[str, Any], where: str) -> PolicyLayer:
-    """A layer out of what a file or a command line says. `where` is the path of the table, for errors. Raises Refused."""
+    """A layer out of what a file or a command line says. `where` is the path of the table, for errors. Raises
+    Refused."""
     parsed = {}
     for name, value in values.items():
         option = OPTIONS.get(name)
@@ -228,8 +233,8 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 def resolve(layers: Sequence[Layer]) -> Policy:
-    """The policy of `layers`, from weak to strong. Raises Refused for a bounded layer that asks for more than the ceiling
-    that stands, naming the key, both figures and the layer that set the ceiling."""
+    """The policy of `layers`, from weak to strong. Raises Refused for a bounded layer that asks for more than the
+    ceiling that stands, naming the key, both figures and the layer that set the ceiling."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     ceilings: dict[str, tuple[Any, str]] = {name: (value, "built-in") for name, value in BUILT_IN_CEILING.items()}

@@ -2,8 +2,8 @@
 
 A worker belongs to a `Key`: the tools it was given, the task, and everything of the policy that holds for a worker's
 whole life. It serves one request at a time; further ones wait in line. With `reuse = session` it stays for the task's
-next call; with `never`, or when a call asked for limits of its own, it is started for one request and closed after it. A
-worker that was lost leaves its key marked, so that the next call on it can say that the task's state is gone.
+next call; with `never`, or when a call asked for limits of its own, it is started for one request and closed after it.
+A worker that was lost leaves its key marked, so that the next call on it can say that the task's state is gone.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class Pool:
         self, task_id: str, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Mapping[str, Path]
     ) -> Worker:
         if len(self._alive) >= MAX_WORKERS:
-            raise Refused(f"{MAX_WORKERS} workers are alive, which is the most", hint="close tasks that are over with close_task")
+            raise Refused(
+                f"{MAX_WORKERS} workers are alive, which is the most", hint="close tasks that are over with close_task"
+            )
         runner = self._runner(policy.runner)
         name = f"{os.getpid()}-{next(self._numbers)}"
         spec = WorkerSpec(name=name, policy=policy, workspace=workspace, env=env, hide=self._hide)
@@ -127,7 +129,7 @@ class Pool:
     async def close_where(self, wanted: Callable[[Key], bool]) -> None:
         """Close the workers whose key is wanted, and forget their keys. A request that runs on one ends `crashed`."""
         keys = [key for key in self._slots if wanted(key)]
-        workers = [slot.worker for key in keys if (slot := self._slots.pop(key)).worker is not None]
+        workers = [self._slots.pop(key).worker for key in keys]
         await asyncio.gather(*(self._end(worker) for worker in workers if worker is not None))
 
     def running(self, task_id: str) -> list[Worker]:
@@ -143,7 +145,19 @@ class Pool:
 
 def policy_digest(policy: Policy) -> str:
     """Names the part of a policy that holds for a worker's whole life. Equal digests may share a worker."""
-    whole_life = ("runner", "tier", "memory", "pids", "file_size", "open_files", "network", "read", "write", "env", "packages")
+    whole_life = (
+        "runner",
+        "tier",
+        "memory",
+        "pids",
+        "file_size",
+        "open_files",
+        "network",
+        "read",
+        "write",
+        "env",
+        "packages",
+    )
     fields = [msgspec.to_builtins(getattr(policy, name)) for name in whole_life]
     asked = sorted(policy.explicit.intersection(whole_life))  # what was asked for is refused where a default is waived
     return msgspec.json.encode([*fields, policy.cpu_time is not None, asked]).decode()

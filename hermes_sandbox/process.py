@@ -2,11 +2,12 @@
 
 Theory of operation
     A `Spawner` is one thread that starts every process of a supervisor and lives as long as it does: bubblewrap's
-    die-with-parent fires when the *thread* that started it ends, and as root the thread has a mount namespace of its own
-    (mounts.py), which no other thread may be put into. A `LocalProcess` is one process with three pipes on an event
+    die-with-parent fires when the *thread* that started it ends, and as root the thread has a mount namespace of its
+    own (mounts.py), which no other thread may be put into. A `LocalProcess` is one process with three pipes on an event
     loop. It knows a second process, its `inner` one, when the first is only bubblewrap's monitor: the pid 1 of the
     sandbox. Both are held by pidfd from the moment they are known, so that no signal can reach a stranger who took over
-    a pid, and so that an end is what the kernel says: a pid namespace's pid 1 is only reported dead when all the rest is.
+    a pid, and so that an end is what the kernel says: a pid namespace's pid 1 is only reported dead when all the rest
+    is.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Child:
         self.stdin, self.stdout, self.stderr = fds
 
 
-def start(argv: Sequence[str], *, user: int | None = None, group: int | None = None, pass_fds: Sequence[int] = ()) -> Child:
+def start(
+    argv: Sequence[str], *, user: int | None = None, group: int | None = None, pass_fds: Sequence[int] = ()
+) -> Child:
     """Start `argv` with an empty environment and three pipes. Raises RunnerFailed when it cannot be started.
 
     With `user` and `group` it runs under those ids, without supplementary groups. The environment is empty because
@@ -112,7 +115,8 @@ def _widen(pipe: int) -> None:
 
 
 def start_time(pid: int) -> int | None:
-    """When `pid` began, in clock ticks since boot: with the pid it names one process for ever. None: no such process."""
+    """When `pid` began, in clock ticks since boot: with the pid it names one process for ever. None: no such
+    process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[19])

@@ -1,7 +1,7 @@
 """The supervisor's side of the wire: the only file that decodes what came from a worker.
 
-Every byte is hostile. Whatever does not fit ends in `BadMessage`, whatever the bytes are: no other exception leaves this
-file, and no more is kept of an unfinished line than the frame limit.
+Every byte is hostile. Whatever does not fit ends in `BadMessage`, whatever the bytes are: no other exception leaves
+this file, and no more is kept of an unfinished line than the frame limit.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from hermes_sandbox.worker import wire
 
 
 class Record:
-    """Collects what is known of a call on its way. `withheld`: names of env that the tool asks for and was not given."""
+    """Collects what is known of a call on its way. `withheld`: names of env that the tool asks for and was not
+    given."""
 
     def __init__(self, tool: str, task_id: str) -> None:
         self.call_id = uuid.uuid4().hex[:16]

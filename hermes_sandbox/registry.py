@@ -137,7 +137,11 @@ class Registry:
         is_user = module.folder != bundled("tool_modules")
         if pinned.startswith("user:"):
             wanted = pinned.removeprefix("user:")
-            return None if is_user and module.name == wanted else f"toolsets.toml gives this name to {wanted}.py of the user's"
+            return (
+                None
+                if is_user and module.name == wanted
+                else f"toolsets.toml gives this name to {wanted}.py of the user's"
+            )
         known = self._tools.get(entry.name)
         if known is None:
             return None
@@ -145,8 +149,9 @@ class Registry:
         if same_folder and (known.toolset == entry.toolset or entry.override):
             return None
         if same_folder:
-            return f"the name belongs to toolset {known.toolset} ({Path(known.module).name}); register with override=True"
-        return f'the name is taken by {known.module}; to replace it write [tools.{entry.name}] module = "user:{module.name}"'
+            return f"the name belongs to toolset {known.toolset} already; to replace it register with override=True"
+        pin = f'[tools.{entry.name}] module = "user:{module.name}"'
+        return f"the name is taken by {known.module}; to replace it write {pin} in your toolsets.toml"
 
     def get(self, name: str) -> ToolInfo:
         """Raises Unavailable, with the nearest names, or with the reason why its module did not load."""
@@ -165,9 +170,11 @@ class Registry:
         """Module, or module and tool -> why it is not there."""
         return dict(self._problems)
 
-    def definitions(self, names: Sequence[str], overrides: Mapping[str, Mapping[str, Any]] | None = None) -> list[dict[str, Any]]:
-        """The tools for a model, by name, in OpenAI's shape. `overrides` are merged over a tool's own, at their top level,
-        and left out where that makes an unsound schema."""
+    def definitions(
+        self, names: Sequence[str], overrides: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> list[dict[str, Any]]:
+        """The tools for a model, by name, in OpenAI's shape. `overrides` are merged over a tool's own, at their top
+        level, and left out where that makes an unsound schema."""
         found = []
         for name in sorted(names):
             tool = self._tools[name]

@@ -1,8 +1,8 @@
 """What a runner is, and how one is found by name.
 
 A runner knows how to start one worker somewhere, how to say why that failed, and how to remove what a dead supervisor
-left. It knows nothing of tools, calls or the wire: the supervisor writes the bootstrap to the process's stdin, and reads
-the worker's pipe and init's report from its stdout and stderr.
+left. It knows nothing of tools, calls or the wire: the supervisor writes the bootstrap to the process's stdin, and
+reads the worker's pipe and init's report from its stdout and stderr.
 
 This module has a `__path__`: `hermes_sandbox.runners.local` is the file `runners/local.py`, wherever it lies.
 """
@@ -29,7 +29,8 @@ ENTRY_POINTS = "hermes_sandbox.runners"
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker needs. `env` is the whole environment of the tool; `name` is unique among a supervisor's workers."""
+    """What a worker needs. `env` is the whole environment of the tool; `name` is unique among a supervisor's
+    workers."""
 
     name: str
     policy: Policy

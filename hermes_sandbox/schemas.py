@@ -1,4 +1,5 @@
-"""Makes a tool's schema sound: one shape out of the two that tool files use, and only what validators and models take."""
+"""Makes a tool's schema sound: one shape out of the two that tool files use, and only what validators and models
+take."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from hermes_sandbox.arguments import validator
 
 MAX_SCHEMA = 256 << 10  # bytes of JSON
 MAX_DEPTH = 64
-_COMBINERS = ("allOf", "anyOf", "oneOf", "enum", "not")  # not at the top level: providers refuse a tool that has them there
+_COMBINERS = (
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "enum",
+    "not",
+)  # not at the top level: providers refuse a tool that has them there
 
 
 class BadSchema(Exception):
@@ -68,7 +75,7 @@ def _split_types(node: dict[str, Any], types: list[str]) -> dict[str, Any]:
     rest = {key: value for key, value in node.items() if key != "type"}
     if len(types) == 1:
         return {**rest, "type": types[0]}
-    kept = {key: rest.pop(key) for key in ("description", "title", "default") if key in rest}
+    kept: dict[str, Any] = {key: rest.pop(key) for key in ("description", "title", "default") if key in rest}
     return {**kept, "anyOf": [{"type": each} if each == "null" else {"type": each, **rest} for each in types]}
 
 

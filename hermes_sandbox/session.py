@@ -1,11 +1,11 @@
 """One live worker, without I/O: what its bytes mean, which requests it owes an answer to, and how it may change.
 
 Theory of operation
-    A session is born with its worker's process (STARTING), can take requests once the worker said hello (READY), has one
-    request at a time (BUSY), is being ended (STOPPING), and ends when its process is gone (ENDED). `driver.Worker` owns
-    the pipes and the clock; it hands over bytes and gets events back: the messages of `wire`, and Reply and Failed for
-    requests. Bytes come over two pipes: the worker's own, where everything is a claim, and init's report, which a tool
-    cannot write. So how a worker ended is only ever taken from the report.
+    A session is born with its worker's process (STARTING), can take requests once the worker said hello (READY), has
+    one request at a time (BUSY), is being ended (STOPPING), and ends when its process is gone (ENDED). `driver.Worker`
+    owns the pipes and the clock; it hands over bytes and gets events back: the messages of `wire`, and Reply and Failed
+    for requests. Bytes come over two pipes: the worker's own, where everything is a claim, and init's report, which a
+    tool cannot write. So how a worker ended is only ever taken from the report.
 
     A message that does not fit raises BadMessage and leaves the session BROKEN: nothing is read from it any more, and
     all that is left to do is to end it.
@@ -196,4 +196,3 @@ class Session:
         """The process is gone."""
         self._pending = None
         self._move(State.ENDED)
-

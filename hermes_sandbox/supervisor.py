@@ -2,14 +2,14 @@
 
 Theory of operation
     A call passes six gates before anything is started, each of which can end it with a name: the registry knows the
-    tool, the filter allows it, the policy's layers agree and stay below their ceilings, the arguments fit the schema, the
-    tool's own check says yes. Then the pool gives a worker, `driver` sees the request to its end, `outcomes` names that
-    end, and here it becomes a CallResult. Everything that can go wrong is a SandboxError on the way and a CallResult at
-    the end: `call` raises only for a closed supervisor and for the caller's own cancellation.
+    tool, the filter allows it, the policy's layers agree and stay below their ceilings, the arguments fit the schema,
+    the tool's own check says yes. Then the pool gives a worker, `driver` sees the request to its end, `outcomes` names
+    that end, and here it becomes a CallResult. Everything that can go wrong is a SandboxError on the way and a
+    CallResult at the end: `call` raises only for a closed supervisor and for the caller's own cancellation.
 
     What tools exist is found out without importing them: `catalog` discovers the files and has workers describe them.
-    One event loop drives all of it. `AsyncSupervisor` lives on the caller's loop; `sync.Supervisor` brings a thread with
-    a loop of its own.
+    One event loop drives all of it. `AsyncSupervisor` lives on the caller's loop; `sync.Supervisor` brings a thread
+    with a loop of its own.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class AsyncSupervisor:
 
     `workspace`: the folder that tools work in; without one each task gets a temporary folder of its own. `home`: the
     operator's files (default: get_hermes_home()). `toolset_filter`: names of the toolsets and tools that may be used at
-    all. `tool_folders`: where tool files lie (default: the bundled ones and HOME/tools). `policy`: a layer below that of
-    each call and above all configuration: the operator's.
+    all. `tool_folders`: where tool files lie (default: the bundled ones and HOME/tools). `policy`: a layer below that
+    of each call and above all configuration: the operator's.
     """
 
     def __init__(
@@ -85,7 +85,9 @@ class AsyncSupervisor:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     # What there is ------------------------------------------------------------------------------------------------
@@ -136,7 +138,8 @@ class AsyncSupervisor:
     # Calls --------------------------------------------------------------------------------------------------------
 
     async def dispatch(self, name: str, args: Any = None, **context: Any) -> str | dict[str, Any]:
-        """Hermes' `dispatch`: the tool's answer, or JSON that says how the call ended. `context` reaches the handler."""
+        """Hermes' `dispatch`: the tool's answer, or JSON that says how the call ended. `context` reaches the
+        handler."""
         task_id = context.pop("task_id", None) or DEFAULT_TASK
         return (await self.call(name, args, task_id=task_id, context=context)).as_tool_string()
 
@@ -172,12 +175,16 @@ class AsyncSupervisor:
         except SandboxError as error:
             return record.refused(error)
 
-    async def _prepare(self, name: str, args: Any, layer: PolicyLayer | None) -> tuple[ToolInfo, Policy, dict[str, Any]]:
+    async def _prepare(
+        self, name: str, args: Any, layer: PolicyLayer | None
+    ) -> tuple[ToolInfo, Policy, dict[str, Any]]:
         registry = await self._catalog.registry()
         tool = registry.get(name)
         allowed = self._allowed(registry)
         if allowed is not None and tool.name not in allowed:
-            raise Unavailable(f"the tool {name!r} is not among the chosen ones", hint=f"choose it with --tools {tool.toolset}")
+            raise Unavailable(
+                f"the tool {name!r} is not among the chosen ones", hint=f"choose it with --tools {tool.toolset}"
+            )
         effective = self.policy_of(tool, layer)
         prepared = arguments.prepare(tool.parameters, args)
         state = await self._catalog.state(tool)
@@ -187,11 +194,17 @@ class AsyncSupervisor:
             raise Unavailable(f"the tool {name!r} is not available: {state.reason}", hint=hint)
         return tool, effective, prepared
 
-    def _key(self, tool: ToolInfo, task_id: str, effective: Policy, layer: PolicyLayer | None) -> tuple[Key, bool, list[str]]:
+    def _key(
+        self, tool: ToolInfo, task_id: str, effective: Policy, layer: PolicyLayer | None
+    ) -> tuple[Key, bool, list[str]]:
         digest = policy_digest(effective)
         key = Key(group=tool.group, task_id=task_id, digest=digest)
         if layer is not None and digest != policy_digest(self.policy_of(tool)):
-            return key, False, ["this call asked for limits of its own, so it ran in a fresh worker without the task's state"]
+            return (
+                key,
+                False,
+                ["this call asked for limits of its own, so it ran in a fresh worker without the task's state"],
+            )
         return key, effective.reuse == "session", []
 
     def _files(self, tool: ToolInfo) -> dict[str, Path]:
@@ -213,9 +226,9 @@ class AsyncSupervisor:
         task_id: str = DEFAULT_TASK,
         policy: PolicyLayer | None = None,
     ) -> CallResult:
-        """Run a command in a sandbox of its own. `env` comes on top of the granted one. The caller is the operator here:
-        `policy` may go beyond any ceiling. `on_output(stream, data)` gets output as it comes; if it returns an awaitable,
-        the command waits for it."""
+        """Run a command in a sandbox of its own. `env` comes on top of the granted one. The caller is the operator
+        here: `policy` may go beyond any ceiling. `on_output(stream, data)` gets output as it comes; if it returns an
+        awaitable, the command waits for it."""
         record = Record(EXEC_TOOL, task_id)
         try:
             self._check_open(task_id)
@@ -254,7 +267,10 @@ class AsyncSupervisor:
             output=policy.output,
         )
         workspace = self._workspace_of(key.task_id)
-        async with self._pool.worker(key, policy, workspace, env, files, keep=keep, patience=policy.timeout) as (worker, lost):
+        async with self._pool.worker(key, policy, workspace, env, files, keep=keep, patience=policy.timeout) as (
+            worker,
+            lost,
+        ):
             if lost:
                 record.notes.append("an earlier call ended the task's worker, and the state it had there is lost")
             before = worker.process.evidence() if isinstance(params, wire.Exec) else worker.counted
@@ -274,7 +290,8 @@ class AsyncSupervisor:
     # What describes and checks tools ------------------------------------------------------------------------------
 
     async def _ask_describe(self, lane: int, modules: Sequence[ModuleFile], params: Any, watch: Watch) -> Exchange:
-        """In one of a few workers without secrets, network or workspace, which serve many modules one after the other."""
+        """In one of a few workers without secrets, network or workspace, which serve many modules one after the
+        other."""
         policy = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False)])
         policy = msgspec.structs.replace(policy, env=(), read=(), write=())
         key = Key(group="describe", task_id=DESCRIBE_TASK, digest=str(lane))
@@ -297,7 +314,10 @@ class AsyncSupervisor:
     ) -> Exchange:
         files = {name: path for module in modules for name, path in module.files().items()}
         workspace = self._workspace_of(key.task_id)
-        async with self._pool.worker(key, policy, workspace, env, files, keep=keep, patience=ASK_PATIENCE) as (worker, _):
+        async with self._pool.worker(key, policy, workspace, env, files, keep=keep, patience=ASK_PATIENCE) as (
+            worker,
+            _,
+        ):
             return await worker.request(params, watch)
 
     # Tasks and the end --------------------------------------------------------------------------------------------
@@ -306,10 +326,13 @@ class AsyncSupervisor:
         if self._closed:
             raise RuntimeError("this supervisor is closed")
         if not _TASK_ID.fullmatch(task_id):
-            raise Refused(f"{task_id!r} is no task id", hint="use 1 to 64 letters, digits, dots, dashes and underscores")
+            raise Refused(
+                f"{task_id!r} is no task id", hint="use 1 to 64 letters, digits, dots, dashes and underscores"
+            )
 
     def _workspace_of(self, task_id: str) -> Path:
-        """The supervisor's workspace, else a temporary one of the task's. What describes tools never sees the former."""
+        """The supervisor's workspace, else a temporary one of the task's. What describes tools never sees the
+        former."""
         if self._workspace is not None and task_id != DESCRIBE_TASK:
             return self._workspace
         if task_id not in self._workspaces:
@@ -344,5 +367,7 @@ def _plain(context: Mapping[str, Any]) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(context))
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidArguments(f"the context cannot be sent to a worker: {error}", hint="pass plain data only") from None
+        raise InvalidArguments(
+            f"the context cannot be sent to a worker: {error}", hint="pass plain data only"
+        ) from None
     return plain

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from hermes_sandbox.exchange import OutputHandler
 from hermes_sandbox.config import Toolset
+from hermes_sandbox.exchange import OutputHandler
 from hermes_sandbox.policy import Policy, PolicyLayer
 from hermes_sandbox.registry import ToolInfo
 from hermes_sandbox.results import CallResult
@@ -35,7 +35,9 @@ class Supervisor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -129,4 +131,3 @@ class Supervisor:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-

@@ -9,8 +9,9 @@ Theory of operation
         a plain user               the user itself, in a user namespace
         root, workspace of U's     U
         root, workspace of root's  a uid that exists nowhere else, with the workspace id-mapped, so that what is root's
-                                   looks like its own and what it makes is root's; where the file system refuses id maps,
-                                   uid 0 without capabilities, and only if cgroups hold its memory and its processes
+                                   looks like its own and what it makes is root's; where the file system refuses id
+                                   maps, uid 0 without capabilities, and only if cgroups hold its memory and its
+                                   processes
     As root the sources are staged in a mount namespace of the spawner's thread (mounts.py), because the uid that runs
     bubblewrap may not pass a 0700 folder on the way to them. The stage is taken down after the worker's hello.
 """
@@ -36,7 +37,9 @@ from hermes_sandbox.runners import Evidence, WorkerSpec
 from hermes_sandbox.worker import wire
 
 INSIDE_ID = 1000  # what a throw-away uid shows as inside: an ordinary user
-SYSTEM_PATHS = frozenset(map(Path, ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/tmp", "/usr", "/var")))
+SYSTEM_PATHS = frozenset(
+    map(Path, ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/tmp", "/usr", "/var"))
+)
 NO_CGROUP = "no cgroup is writable here"
 
 
@@ -93,7 +96,9 @@ class Runner:
     def _start_bare(self, started: Started) -> None:
         policy = started.spec.policy
         if policy.network == "none" and "network" in policy.explicit:
-            raise Refused("tier process cannot take the network away (network = none)", hint="use tier namespaces or network host")
+            raise Refused(
+                "tier process cannot take the network away (network = none)", hint="use tier namespaces or network host"
+            )
         started.folder = Path(tempfile.mkdtemp(prefix=_owner_prefix(), dir=runtime_dir()))
         started.tier = "process"
         started.notes = ("tier process contains crashes; it is no sandbox",)
@@ -173,9 +178,19 @@ class Runner:
         """Decide what enforces each limit, and write down what init has to do for it."""
         assert self._cgroups is not None
         spec, policy, groups = started.spec, started.spec.policy, self._cgroups
-        in_groups = {name: value for name in ("memory", "pids") if (value := getattr(policy, name)) and groups.can(name)}
-        if policy.pids is not None and not identity.own_limits and "pids" not in in_groups and "pids" in policy.explicit:
-            raise Refused(f"tier {started.tier} cannot limit processes (pids = {policy.pids}): {NO_CGROUP}", hint="use tier namespaces")
+        in_groups = {
+            name: value for name in ("memory", "pids") if (value := getattr(policy, name)) and groups.can(name)
+        }
+        if (
+            policy.pids is not None
+            and not identity.own_limits
+            and "pids" not in in_groups
+            and "pids" in policy.explicit
+        ):
+            raise Refused(
+                f"tier {started.tier} cannot limit processes (pids = {policy.pids}): {NO_CGROUP}",
+                hint="use tier namespaces",
+            )
         if in_groups:
             started.group = groups.create(spec.name, **in_groups)
             started.mechanisms = {name: groups.mechanism(name) for name in (*in_groups, "cpu_time") if groups.can(name)}
@@ -290,7 +305,8 @@ def _interpreter() -> str:
 
 
 def _idmap(stage: mounts.Stage, path: Path, identity: Identity) -> Path:
-    assert identity.uid is not None and identity.gid is not None
+    assert identity.uid is not None
+    assert identity.gid is not None
     owner = path.stat()
     return stage.idmapped(path, (owner.st_uid, owner.st_gid), (identity.uid, identity.gid))
 
@@ -306,7 +322,9 @@ def _in_sight(path: Path, roots: Iterable[Path]) -> bool:
 def _must_exist(paths: Iterable[Path]) -> None:
     for path in paths:
         if not path.exists():
-            raise Refused(f"the policy names {path}, which is not there", hint="make it, or take it out of read/write/workspace")
+            raise Refused(
+                f"the policy names {path}, which is not there", hint="make it, or take it out of read/write/workspace"
+            )
 
 
 def _check_workspace(spec: WorkerSpec) -> None:
@@ -317,7 +335,10 @@ def _check_workspace(spec: WorkerSpec) -> None:
         raise Refused(f"{workspace} cannot be a workspace: it is the machine's own", hint="work in a folder below it")
     for hidden in spec.hide:
         if workspace.is_relative_to(hidden):
-            raise Refused(f"the workspace {workspace} lies in {hidden}, which is hidden from every tool", hint="choose another folder")
+            raise Refused(
+                f"the workspace {workspace} lies in {hidden}, which is hidden from every tool",
+                hint="choose another folder",
+            )
 
 
 def _owner_prefix() -> str:

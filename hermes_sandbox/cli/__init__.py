@@ -32,7 +32,9 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), f"{cmd_name}_command")
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:

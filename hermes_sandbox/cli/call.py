@@ -22,7 +22,9 @@ from hermes_sandbox.results import CallResult
 @policy_options
 @json_option
 @click.pass_context
-def call_command(ctx: click.Context, tool: str, pairs: tuple[str, ...], text: str | None, as_json: bool, **options: Any) -> None:
+def call_command(
+    ctx: click.Context, /, tool: str, pairs: tuple[str, ...], text: str | None, as_json: bool, **options: Any
+) -> None:
     """Run TOOL and print its result.
 
     A tool's policy is the default and its ceiling the most that the options below can ask for. The workspace is the
@@ -67,7 +69,9 @@ def _source(text: str) -> bytes:
     try:
         return Path(text[1:]).read_bytes()
     except OSError as error:
-        raise InvalidArguments(f"--args {text}: {error.strerror}", hint="write @ and the path of a file with JSON in it") from None
+        raise InvalidArguments(
+            f"--args {text}: {error.strerror}", hint="write @ and the path of a file with JSON in it"
+        ) from None
 
 
 def _decode(text: bytes) -> Any:

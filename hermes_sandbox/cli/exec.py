@@ -27,12 +27,14 @@ _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--junit", type=_FILE, metavar="FILE", help="Write the run there as one JUnit test case.")
 @json_option
 @click.pass_context
-def exec_command(ctx: click.Context, argv: tuple[str, ...], report: Path | None, junit: Path | None, as_json: bool, **options: Any) -> None:
+def exec_command(
+    ctx: click.Context, /, argv: tuple[str, ...], report: Path | None, junit: Path | None, as_json: bool, **options: Any
+) -> None:
     """Run CMD in a sandbox of its own, in the current folder.
 
-    Output comes as it is written, stdin is passed on. The exit code is the command's own (128 + N for signal N), or names
-    what ended it: 124 timeout, 137 a limit, 130 cancelled, 125 the sandbox failed, 78 refused. A first Ctrl-C or TERM is
-    passed on to the command, which has the grace to end; a second one ends it.
+    Output comes as it is written, stdin is passed on. The exit code is the command's own (128 + N for signal N), or
+    names what ended it: 124 timeout, 137 a limit, 130 cancelled, 125 the sandbox failed, 78 refused. A first Ctrl-C or
+    TERM is passed on to the command, which has the grace to end; a second one ends it.
 
     \b
     Example:

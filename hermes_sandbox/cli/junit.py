@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from hermes_sandbox.results import CallResult
 
@@ -17,19 +17,24 @@ def test_case(result: CallResult, argv: Sequence[str]) -> bytes:
     an error: the test did not get to say."""
     failed = result.outcome == "ok" and result.exit_code != 0
     broken = result.outcome != "ok"
-    counts = {"tests": "1", "failures": str(int(failed)), "errors": str(int(broken)), "time": f"{result.usage.wall_s:.3f}"}
-    suite = ElementTree.Element("testsuite", {"name": "hermes-sandbox", **counts})
-    case = ElementTree.SubElement(
+    counts = {
+        "tests": "1",
+        "failures": str(int(failed)),
+        "errors": str(int(broken)),
+        "time": f"{result.usage.wall_s:.3f}",
+    }
+    suite = ET.Element("testsuite", {"name": "hermes-sandbox", **counts})
+    case = ET.SubElement(
         suite, "testcase", {"classname": "hermes_sandbox.exec", "name": _text(shlex.join(argv)), "time": counts["time"]}
     )
     if failed:
-        ElementTree.SubElement(case, "failure", {"message": f"exit code {result.exit_code}"})
+        ET.SubElement(case, "failure", {"message": f"exit code {result.exit_code}"})
     elif broken:
         message = result.error.message if result.error is not None else result.outcome
-        ElementTree.SubElement(case, "error", {"type": result.outcome, "message": _text(message)})
-    ElementTree.SubElement(case, "system-out").text = _text(result.stdout_tail)
-    ElementTree.SubElement(case, "system-err").text = _text(result.stderr_tail)
-    document: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+        ET.SubElement(case, "error", {"type": result.outcome, "message": _text(message)})
+    ET.SubElement(case, "system-out").text = _text(result.stdout_tail)
+    ET.SubElement(case, "system-err").text = _text(result.stderr_tail)
+    document: bytes = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
     return document
 
 

@@ -17,11 +17,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def policy_options(command: F) -> F:
     """Add one option for each key of the policy: `--idle-timeout` for idle_timeout, and so on."""
-    for name, option in reversed(OPTIONS.items()):
+    for name, option in reversed(list(OPTIONS.items())):
         flag = "--" + name.replace("_", "-")
         many = option.order == "list"
         more = " (repeat it for more)" if many else ""
-        add = click.option(flag, name, metavar=option.metavar, multiple=many, help=option.help[0].upper() + option.help[1:] + more + ".")
+        add = click.option(
+            flag,
+            name,
+            metavar=option.metavar,
+            multiple=many,
+            help=option.help[0].upper() + option.help[1:] + more + ".",
+        )
         command = add(command)
     return command
 
@@ -42,4 +48,6 @@ def taken_from(options: dict[str, Any]) -> PolicyLayer:
 def supervisor(ctx: click.Context, policy: PolicyLayer | None = None) -> Supervisor:
     """A supervisor that works in the current folder."""
     chosen = ctx.find_root().obj
-    return Supervisor(workspace=Path.cwd(), home=get_hermes_home(chosen["profile"]), toolset_filter=chosen["filter"], policy=policy)
+    return Supervisor(
+        workspace=Path.cwd(), home=get_hermes_home(chosen["profile"]), toolset_filter=chosen["filter"], policy=policy
+    )

@@ -1,7 +1,7 @@
 """The command line's own stdin and stdout for `exec`, without ever blocking the loop that watches the deadlines.
 
-A read or a write that waits is done on a daemon thread of its own: whoever is on the other side may never come back, and
-neither the deadline nor our own end may wait for them.
+A read or a write that waits is done on a daemon thread of its own: whoever is on the other side may never come back,
+and neither the deadline nor our own end may wait for them.
 """
 
 from __future__ import annotations

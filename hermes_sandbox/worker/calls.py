@@ -1,9 +1,11 @@
 """Loads tool modules and runs their handlers, checks and descriptions.
 
-A module is imported for a call into this process, once: that is what a warm worker is for. To *describe* or to *check* it,
-it is imported in a fork, which reports over a pipe and is ended: a module that hangs, exits, crashes or changes the
+A module is imported for a call into this process, once: that is what a warm worker is for. To *describe* or to *check*
+it, it is imported in a fork, which reports over a pipe and is ended: a module that hangs, exits, crashes or changes the
 interpreter at import costs nobody else anything, and the same worker goes on with the next.
 """
+
+from __future__ import annotations
 
 import importlib
 import json
@@ -193,7 +195,8 @@ def _state(entry):
 def _result(result, limit):
     """The contract of a handler's return value: text passes unchanged, and so does a _multimodal dict."""
     if isinstance(result, str):
-        fields, size = {"text": result}, len(result)
+        fields: dict[str, object] = {"text": result}
+        size = len(result)
         if size <= limit < size * 4:
             size = len(result.encode("utf-8", "replace"))
     elif isinstance(result, dict) and result.get("_multimodal") is True and isinstance(result.get("content"), list):

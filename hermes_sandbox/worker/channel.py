@@ -1,9 +1,9 @@
 """The worker's end of the pipe to the supervisor: frames in, frames out, and a frame that interrupts a running handler.
 
 Handlers run on the main thread, and there is no other: a call costs no hand-over between threads, and a fork of the
-worker is a plain fork. So that `cancel` reaches a handler that is running, the pipe is asked to raise SIGIO while a call
-runs (O_ASYNC); the signal's handler reads the frame and raises Cancelled in the handler's place. A handler that never
-comes back to the interpreter does not hear it; then the supervisor's next step ends the worker.
+worker is a plain fork. So that `cancel` reaches a handler that is running, the pipe is asked to raise SIGIO while a
+call runs (O_ASYNC); the signal's handler reads the frame and raises Cancelled in the handler's place. A handler that
+never comes back to the interpreter does not hear it; then the supervisor's next step ends the worker.
 """
 
 import fcntl

@@ -3,8 +3,8 @@
 The command has ended when its own process has ended, whatever still holds its pipes; then everything it left running is
 ended, what is in the pipes is passed on, and only then the reply is sent. Output is written to the supervisor's pipe as
 it comes: a reader that is slow fills that pipe, the command blocks, and nothing is kept in memory here. Input comes in
-pieces that are kept until the command takes them; CREDIT tells the supervisor how much was taken, so it never sends more
-than STDIN_WINDOW ahead.
+pieces that are kept until the command takes them; CREDIT tells the supervisor how much was taken, so it never sends
+more than STDIN_WINDOW ahead.
 """
 
 import base64
@@ -196,13 +196,11 @@ def _start(argv, cwd, env):
             os._exit(127)
     for fd in (child_in, child_out, child_err, child_failure):
         os.close(fd)
-    number = os.read(failure, 16)
+    reason = os.read(failure, 16)
     os.close(failure)
-    if number:
+    if reason:
         os.waitpid(pid, 0)
         for fd in (stdin, out, err):
             os.close(fd)
-        raise OSError(int(number), os.strerror(int(number)), argv[0])
+        raise OSError(int(reason), os.strerror(int(reason)), argv[0])
     return pid, stdin, out, err
-
-

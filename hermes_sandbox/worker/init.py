@@ -1,19 +1,20 @@
 """The first process inside: it starts the worker, outlives it, ends its whole tree, and tells how it ended.
 
 Theory of operation
-    Three processes and five pipes. The supervisor's pipe to fd 0 and from fd 1 belong to the *worker*; init reads nothing
-    from fd 0 and only polls it for a hang-up, which means that the supervisor is gone or wants an end: then everything
-    here is killed. fd 2 is *init's* own report to the supervisor (wire.py); the worker never holds it. Two pipes take
-    what the worker and its children print on fd 1 and 2; init reads them at once, so that no print can block on a busy
-    interpreter, and passes them on. Over the fifth the worker asks init to say when all prints of a call are passed on.
+    Three processes and five pipes. The supervisor's pipe to fd 0 and from fd 1 belong to the *worker*; init reads
+    nothing from fd 0 and only polls it for a hang-up, which means that the supervisor is gone or wants an end: then
+    everything here is killed. fd 2 is *init's* own report to the supervisor (wire.py); the worker never holds it. Two
+    pipes take what the worker and its children print on fd 1 and 2; init reads them at once, so that no print can block
+    on a busy interpreter, and passes them on. Over the fifth the worker asks init to say when all prints of a call are
+    passed on.
 
     init is pid 1 of the sandbox's pid namespace where there is one: nothing inside can kill or stop it, and its end is
     everybody's. Elsewhere it is a child subreaper, so that double forks and new sessions still come back to it. Either
     way it reports ENDED only when `wait` says that no process is left, and then exits.
 
-    init is not dumpable, so that no process of the sandbox can read its memory or reopen its descriptors, and it forgets
-    the environment that it prepares for the worker. Prints that happen before the last one is read are never lost: not
-    by a crash of the worker, not by its kill.
+    init is not dumpable, so that no process of the sandbox can read its memory or reopen its descriptors, and it
+    forgets the environment that it prepares for the worker. Prints that happen before the last one is read are never
+    lost: not by a crash of the worker, not by its kill.
 """
 
 import array
@@ -259,7 +260,7 @@ def become_worker(boot):
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("500")  # when memory runs out the kernel takes the call, not init
     except OSError:
-        pass  # no /proc, or the score is already higher: init is then the likelier victim, and ENDED is lost, not safety
+        pass  # the score is higher already: init is then as likely a victim, which costs the report, not safety
     os.environ.clear()
     os.environ.update(boot["env"])
     for name in ("HOME", "TMPDIR"):

@@ -15,7 +15,7 @@ PR_SET_NO_NEW_PRIVS = 38
 
 def prctl(option, *values):
     """prctl(2) with integer arguments. Raises OSError."""
-    arguments = [ctypes.c_ulong(value) for value in (values + (0, 0, 0, 0))[:4]]
+    arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
     if _libc.prctl(ctypes.c_int(option), *arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, "prctl(%d): %s" % (option, os.strerror(number)))

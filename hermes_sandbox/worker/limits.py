@@ -32,7 +32,8 @@ def apply(boot):
 
 
 class CpuLimit:
-    """A call's cpu_time as the worker's own RLIMIT_CPU: a backstop for one process; the tree's sum is watched from outside."""
+    """A call's cpu_time as the worker's own RLIMIT_CPU: a backstop for one process; the tree's sum is watched from
+    outside."""
 
     def __init__(self, seconds):
         self.seconds = seconds

@@ -12,6 +12,7 @@ Theory of operation
 """
 
 import faulthandler
+import io
 import os
 import resource
 import sys
@@ -27,7 +28,7 @@ class Worker:
         self.tree = tree.Tree(boot["pid_namespace"])
         self.tools = calls.Tools(self)
         self.commands = commands.Commands(self)
-        self.streams = (sys.stdin, sys.stdout, sys.stderr)
+        self.streams = sys.stdin, sys.stdout, sys.stderr = standard_streams()
         self.methods = {
             wire.DESCRIBE: self.tools.describe,
             wire.CHECK: self.tools.check,
@@ -87,15 +88,18 @@ class Worker:
         """Undo what a call did to the things every call starts with."""
         self.channel.restore_standard()
         if any(stream.closed for stream in self.streams):
-            modes = ("r", "w", "w")
-            self.streams = tuple(
-                open(fd, mode, encoding="utf-8", errors="replace", closefd=False) for fd, mode in enumerate(modes)
-            )
+            self.streams = standard_streams()
         sys.stdin, sys.stdout, sys.stderr = self.streams
         try:
             os.chdir(self.boot["cwd"])
         except OSError:
             pass  # the tool removed its own workspace: the next call will say so
+
+
+def standard_streams():
+    """stdin, stdout and stderr over fds 0 to 2, unbuffered: the last words of a tool that crashes are not lost."""
+    raw = [open(fd, "rb" if fd == 0 else "wb", 0, closefd=False) for fd in range(3)]
+    return [io.TextIOWrapper(file, "utf-8", "replace", write_through=True) for file in raw]
 
 
 def usage():
@@ -115,8 +119,6 @@ def main(boot, prints, out, err):
     """Runs in init's fork; returns when the supervisor says bye or hangs up."""
     pipes = channel.take_pipes(out, err)
     faulthandler.enable(file=2)  # a crash leaves its stack in the captured stderr
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="replace")
     worker = Worker(boot, prints, pipes)
     try:
         worker.serve()

@@ -4,10 +4,12 @@ It stands on top of the other walls: most of what it refuses needs a capability 
 kernel should not be reachable either way. What only it stops: keys of the kernel's keyring, io_uring, and a set-uid or
 set-gid program planted in the workspace, which on the host would be the workspace owner's.
 
-A filter sees numbers, not memory. So the calls that take flags in a struct (clone3, openat2) are answered "no such call",
-and libraries fall back to those whose flags it can read. Other architectures' calls, and x32's, are not the ones in the
-table: the first kill the process, the second are refused.
+A filter sees numbers, not memory. So the calls that take flags in a struct (clone3, openat2) are answered "no such
+call", and libraries fall back to those whose flags it can read. Other architectures' calls, and x32's, are not the ones
+in the table: the first kill the process, the second are refused.
 """
+
+from __future__ import annotations
 
 import errno
 import os
@@ -138,6 +140,7 @@ def program(machine=None):
     code += _op(LOAD, NUMBER)
     if machine == "x86_64":
         code += _op(JUMP_GREATER_OR_EQUAL, X32_BIT, 0, 1) + _answer(errno.EPERM)
+    rules: list[tuple[int | None, bytes]]
     rules = [(entry[column], _answer(errno.EPERM)) for entry in REFUSED.values()]
     rules += [(entry[column], _answer(errno.ENOSYS)) for entry in ABSENT.values()]
     rules += [(entry[column], _refuse_bits(entry[2], SET_ID_BITS)) for entry in MODES.values()]

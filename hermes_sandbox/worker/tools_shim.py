@@ -72,7 +72,7 @@ class Registry:
         max_result_size_chars=None,
         dynamic_schema_overrides=None,
         override=False,
-        **extra
+        **extra,
     ):
         if not isinstance(schema, dict):
             raise TypeError("registry.register(%r): schema must be a dict, not %s" % (name, type(schema).__name__))
@@ -109,12 +109,13 @@ def _get_hermes_home():
 
 
 def install(folder):
-    """Make `tools` importable, with the tool files in `folder`, and `hermes_constants` for the one name it is used for."""
+    """Make `tools` importable, with the tool files in `folder`, and `hermes_constants` for the one name it is used
+    for."""
     package = types.ModuleType("tools")
     package.__path__ = [folder]
     facade = types.ModuleType("tools.registry")
-    facade.registry, facade.tool_error, facade.tool_result = registry, tool_error, tool_result
-    package.registry = facade
+    facade.__dict__.update(registry=registry, tool_error=tool_error, tool_result=tool_result)
+    package.__dict__.update(registry=facade)
     constants = types.ModuleType("hermes_constants")
-    constants.get_hermes_home = _get_hermes_home
+    constants.__dict__.update(get_hermes_home=_get_hermes_home)
     sys.modules.update({"tools": package, "tools.registry": facade, "hermes_constants": constants})

@@ -1,9 +1,11 @@
 """Find and end the processes that were started below this one.
 
 In a pid namespace the kernel does it: `kill(-1)` reaches every process of the namespace except its init and the caller,
-at once and without a race, and says ESRCH when there is none. Elsewhere the caller is a child subreaper, so that orphans
-come to it, and walks /proc until `waitpid` says that it has no child left.
+at once and without a race, and says ESRCH when there is none. Elsewhere the caller is a child subreaper, so that
+orphans come to it, and walks /proc until `waitpid` says that it has no child left.
 """
+
+from __future__ import annotations
 
 import os
 import signal
@@ -12,7 +14,7 @@ import time
 
 def descendants(root):
     """Pids below `root`, zombies left out."""
-    children = {}
+    children: dict[int, list[int]] = {}
     for pid in _pids():
         parent_and_state = _parent_and_state(pid)
         if parent_and_state and parent_and_state[1] not in "ZX":

@@ -3,8 +3,8 @@
 Theory of operation
     The supervisor writes JSON-RPC 2.0 frames, one JSON object a line, to the worker's original fd 0 and reads the
     worker's frames from its original fd 1. The worker's fd 2 belongs to `init`, the worker's parent: on it init reports
-    what it sees from outside the worker (captured prints, cost, how the worker ended). A tool can write what it likes on
-    the worker's pipe; it cannot write on init's. Each report line begins with the session's nonce, so that whatever
+    what it sees from outside the worker (captured prints, cost, how the worker ended). A tool can write what it likes
+    on the worker's pipe; it cannot write on init's. Each report line begins with the session's nonce, so that whatever
     else a runner prints there (bwrap's complaints, an ssh banner) is told apart from it.
 
     This file is imported twice: here, where msgspec reads the classes to validate every byte that comes from a worker,
