@@ -16,7 +16,7 @@ import msgspec
 
 from hermes_sandbox.errors import Outcome
 from hermes_sandbox.exchange import Exchange
-from hermes_sandbox.policy import Policy
+from hermes_sandbox.policy import Policy, format_value
 from hermes_sandbox.results import Failure, LimitHit, Usage
 from hermes_sandbox.runners import Evidence
 from hermes_sandbox.session import Failed
@@ -60,10 +60,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         value = float(getattr(self.policy, name) or 0)
         mechanism = mechanism or self.mechanisms.get(name, "")
         hit = LimitHit(name=name, value=value, observed=observed, mechanism=mechanism)
-        seen = f", {observed:g} seen" if observed is not None else ""
+        seen = f", {format_value(name, observed)} seen" if observed is not None else ""
         hint = f"raise it with {name} in the policy (--{name.replace('_', '-')}), if the tool is worth it"
         return Verdict(
-            outcome="limit", limit=hit, error=Failure(f"hit the limit {name} = {value:g}{seen} ({mechanism})", hint)
+            outcome="limit", limit=hit, error=Failure(f"hit the limit {name} = {format_value(name, value)}{seen} ({mechanism})", hint)
         )
 
 
@@ -220,15 +220,17 @@ def usage(case: Case) -> Usage:
     """What the call cost, by the best counter there is: the tree's cgroup, else init's sum, else the worker's own."""
     exchange, before, after = case.exchange, case.before, case.after
     wall = round(exchange.wall_s, 6)
+    cost: Any = case.ended if exchange.lost else None
+    if cost is None:
+        cost = exchange.failed.trouble.cost if exchange.failed is not None else getattr(exchange.reply, "cost", None)
+    peaks = [peak for peak in (after.peak_bytes, getattr(cost, "peak_bytes", None)) if peak is not None]
+    peak = max(peaks, default=None)  # a cgroup does not count what was there before the worker was put into it
     if after.cpu_s is not None:
         cpu = max(0.0, after.cpu_s - (before.cpu_s or 0.0))
-        return Usage(wall_s=wall, cpu_s=round(cpu, 6), peak_bytes=after.peak_bytes, scope="cgroup")
-    if exchange.lost and case.ended is not None:
-        return Usage(wall_s=wall, cpu_s=case.ended.cpu_s, peak_bytes=case.ended.peak_bytes, scope="tree")
-    cost = exchange.failed.trouble.cost if exchange.failed is not None else getattr(exchange.reply, "cost", None)
+        return Usage(wall_s=wall, cpu_s=round(cpu, 6), peak_bytes=peak, scope="cgroup")
     if cost is None:
         return Usage(wall_s=wall)
-    return Usage(wall_s=wall, cpu_s=round(cost.cpu_s, 6), peak_bytes=cost.peak_bytes, scope="worker")
+    return Usage(wall_s=wall, cpu_s=round(cost.cpu_s, 6), peak_bytes=peak, scope="tree" if exchange.lost else "worker")
 
 
 def signal_name(number: int) -> str:

@@ -285,6 +285,6 @@ def format_value(name: str, value: Any) -> str:
         return f"{value:g}s"
     if OPTIONS[name].metavar == "SIZE":
         for unit in ("T", "G", "M", "K"):
-            if value % _SIZES[unit] == 0:
-                return f"{value // _SIZES[unit]}{unit}"
-    return str(value)
+            if value >= _SIZES[unit]:
+                return f"{value / _SIZES[unit]:.4g}{unit}"
+    return f"{value:.15g}" if isinstance(value, int | float) else str(value)

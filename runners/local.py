@@ -91,6 +91,10 @@ class Runner:
         except BaseException:
             started.clean_up()
             raise
+        if started.group is not None and started.child is not None:
+            # Its children follow in `confine`. The kernel waits some 20 ms at the first move of a burst: here it does
+            # so while the interpreter starts.
+            started.group.add([started.child.popen.pid])
         return started
 
     def _start_bare(self, started: Started) -> None:
