@@ -92,7 +92,7 @@ def emit(figure: Figure) -> None:
     """Print the figure as a line of JSON, with the date and what is known of the machine."""
     line = {name: _short(value) for name, value in msgspec.structs.asdict(figure).items()}
     line["met"] = None if figure.goal is None else figure.value <= figure.goal
-    line["date"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    line["date"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     line["machine"] = machine()
     print(msgspec.json.encode(line).decode(), flush=True)
 
