@@ -60,9 +60,10 @@ class Catalog:
 
     async def registry(self) -> Registry:
         """The registry with everything described; described once, at the first use."""
-        async with self._loading:
-            if self._registry is None:
-                self._registry = await self._load()
+        if self._registry is None:
+            async with self._loading:
+                if self._registry is None:
+                    self._registry = await self._load()
         return self._registry
 
     def module(self, key: str) -> ModuleFile:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hermes_sandbox.errors import Refused
@@ -48,14 +48,14 @@ class Cgroups:
         """What enforces or counts `limit`, for results."""
         return f"cgroup v{self._places[_controller(limit)][1]}"
 
-    def create(self, name: str, *, memory: int | None = None, pids: int | None = None) -> Group:
-        """A new group with these limits; the name is unique in this process. Raises Refused for one that cannot be
-        set."""
+    def create(self, name: str, *, killable: bool, memory: int | None = None, pids: int | None = None) -> Group:
+        """A new group with these limits; the name is unique in this process. `killable`: where a v2 tree is there, it
+        can be killed as one. Raises Refused for a limit that cannot be set."""
         group = Group(f"{os.getpid()}-{start_time(os.getpid())}-{name}")
         try:
             for folder, version in sorted({self._places[c] for c in CONTROLLERS if c in self._places}):
                 group.make(folder, version)
-            if self._killer is not None:
+            if killable and self._killer is not None:
                 group.make(self._killer, 2)
             for limit, value in (("memory", memory), ("pids", pids)):
                 if value is not None:
@@ -92,9 +92,29 @@ class Group:
             with contextlib.suppress(FileNotFoundError):
                 (folder / "memory.memsw.limit_in_bytes").write_text(str(value), encoding="ascii")
 
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[None]:
+        """Around a start: what this thread starts meanwhile is born in the group's v1 hierarchies.
+
+        In v1 a thread may move alone, and moves itself without the wait of some 10 ms that moving another process
+        costs. In v2 threads cannot; there `add` is the way."""
+        folders = [folder for folder, version in self._folders.items() if version == 1]
+        for folder in folders:
+            (folder / "tasks").write_text("0", encoding="ascii")
+        try:
+            yield
+        finally:
+            for folder in folders:
+                (folder.parent.parent / "tasks").write_text("0", encoding="ascii")
+
+    @property
+    def needs_adding(self) -> bool:
+        """Whether a process that was started within `joined` still has to be added: to a v2 tree."""
+        return 2 in self._folders.values()
+
     def add(self, pids: list[int]) -> None:
-        """Put processes in. They must be idle and ours: one that forks meanwhile could leave a child outside."""
-        for folder in self._folders:
+        """Put processes into the v2 trees. They must be idle and ours: one that forks could leave a child outside."""
+        for folder in (folder for folder, version in self._folders.items() if version == 2):
             for pid in pids:
                 with open(folder / "cgroup.procs", "w", encoding="ascii") as file:
                     file.write(str(pid))
@@ -169,14 +189,16 @@ def probe(root: Path = Path("/")) -> Cgroups:
     own = _own_groups(root)
     places: dict[str, tuple[Path, int]] = {}
     killer: Path | None = None
-    for mount, kind, options in _mounts(root):
+    for mount, kind, options in sorted(_mounts(root), key=lambda found: found[1]):  # v1 before v2
         mine = root / str(mount).lstrip("/")
         if kind == "cgroup2":
             folder = mine / own.get("", "/").lstrip("/") / TOP
             offered = _offer_v2(folder)
             if offered is not None:
                 killer = killer or folder
-                places.update(dict.fromkeys(offered, (folder, 2)))
+                for name in offered:  # CPU time is counted in any v2 tree; the v1 hierarchy is cheaper to join
+                    if name != "cpuacct" or name not in places:
+                        places[name] = (folder, 2)
         for name in CONTROLLERS if kind == "cgroup" else ():
             folder = mine / own.get(name, "/").lstrip("/") / TOP
             if name in options and name not in places and _writable(folder):

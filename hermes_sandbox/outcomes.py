@@ -63,7 +63,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         seen = f", {format_value(name, observed)} seen" if observed is not None else ""
         hint = f"raise it with {name} in the policy (--{name.replace('_', '-')}), if the tool is worth it"
         return Verdict(
-            outcome="limit", limit=hit, error=Failure(f"hit the limit {name} = {format_value(name, value)}{seen} ({mechanism})", hint)
+            outcome="limit",
+            limit=hit,
+            error=Failure(f"hit the limit {name} = {format_value(name, value)}{seen} ({mechanism})", hint),
         )
 
 

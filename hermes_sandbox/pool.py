@@ -73,12 +73,10 @@ class Pool:
         Waits in line behind the key's other requests for at most `patience` s: then TimedOut. Raises Refused or
         RunnerFailed when there is no worker and none can be started."""
         slot = self._slots.setdefault(key, Slot()) if keep else Slot()
-        try:
-            async with asyncio.timeout(patience):
-                await slot.line.acquire()
-        except TimeoutError:
-            hint = "calls of one task run one after the other; use another task_id to run them side by side"
-            raise TimedOut(f"waited {patience:g} s (timeout) for the task's earlier calls", hint=hint) from None
+        if slot.line.locked():
+            await self._queue(slot, patience)
+        else:
+            await slot.line.acquire()
         try:
             lost, slot.lost = slot.lost, False
             if slot.worker is None or not slot.worker.usable:
@@ -94,6 +92,14 @@ class Pool:
                     await self._end(worker)
         finally:
             slot.line.release()
+
+    async def _queue(self, slot: Slot, patience: float) -> None:
+        try:
+            async with asyncio.timeout(patience):
+                await slot.line.acquire()
+        except TimeoutError:
+            hint = "calls of one task run one after the other; use another task_id to run them side by side"
+            raise TimedOut(f"waited {patience:g} s (timeout) for the task's earlier calls", hint=hint) from None
 
     async def _start(
         self, task_id: str, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Mapping[str, Path]

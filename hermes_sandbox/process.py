@@ -158,6 +158,7 @@ class LocalProcess:
         self.returncode: int | None = None
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
+        self._space = memoryview(bytearray(READ_SIZE))  # kept: a new buffer of this size is a mmap for each read
         self._open_ends = {child.stdout, child.stderr}
         self._writing = False
 
@@ -174,7 +175,7 @@ class LocalProcess:
 
     def _read(self, fd: int, callback: Callable[[bytes], None]) -> None:
         try:
-            data = os.read(fd, READ_SIZE)
+            data = bytes(self._space[: os.readv(fd, [self._space])])
         except BlockingIOError:
             return
         if not data:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 
 from hermes_sandbox.driver import Worker
 from hermes_sandbox.errors import SandboxError
@@ -20,7 +20,7 @@ class Record:
     given."""
 
     def __init__(self, tool: str, task_id: str) -> None:
-        self.call_id = uuid.uuid4().hex[:16]
+        self.call_id = os.urandom(8).hex()
         self.tool = tool
         self.task_id = task_id
         self.policy: Policy | None = None

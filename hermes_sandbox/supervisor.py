@@ -48,6 +48,7 @@ DEFAULT_TASK = "default"
 DESCRIBE_TASK = "(describe)"  # no task id of a user's can be this
 EXEC_TOOL = "exec"  # the name that a command run by `exec` has in its record
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MAX_KEPT_POLICIES = 1024
 ASK_PATIENCE = 60.0  # s that a description or check waits for a worker
 BASE_ENV = {"PATH": SAFE_PATH, "LANG": "C.UTF-8"}
 _TASK_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -80,6 +81,7 @@ class AsyncSupervisor:
         self._pool = Pool(hide=(self._home,))
         folders = tool_folders if tool_folders is not None else (bundled("tool_modules"), self._home / "tools")
         self._catalog = Catalog(self._config, folders, DescribeCache(self._home), self._ask_describe, self._ask_check)
+        self._policies: dict[tuple[str, str, PolicyLayer | None], tuple[Policy, str]] = {}
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -132,6 +134,20 @@ class AsyncSupervisor:
 
     def policy_of(self, tool: ToolInfo, layer: PolicyLayer | None = None) -> Policy:
         """The policy that a call of `tool` with `layer` on top would have. Raises Refused."""
+        return self._effective(tool, layer)[0]
+
+    def _effective(self, tool: ToolInfo, layer: PolicyLayer | None) -> tuple[Policy, str]:
+        """The policy and its digest; kept, since no layer below a call's ever changes."""
+        key = (tool.toolset, tool.name, layer)
+        known = self._policies.get(key)
+        if known is None:
+            if len(self._policies) >= MAX_KEPT_POLICIES:
+                self._policies.clear()
+            policy = self._resolve(tool, layer)
+            known = self._policies[key] = policy, policy_digest(policy)
+        return known
+
+    def _resolve(self, tool: ToolInfo, layer: PolicyLayer | None) -> Policy:
         layers = [*self._config.layers(tool.toolset, tool.name), Layer("supervisor", self._layer, bounded=False)]
         return resolve_policy([*layers, Layer("call", layer or PolicyLayer())])
 
@@ -197,9 +213,9 @@ class AsyncSupervisor:
     def _key(
         self, tool: ToolInfo, task_id: str, effective: Policy, layer: PolicyLayer | None
     ) -> tuple[Key, bool, list[str]]:
-        digest = policy_digest(effective)
+        digest = self._effective(tool, layer)[1]
         key = Key(group=tool.group, task_id=task_id, digest=digest)
-        if layer is not None and digest != policy_digest(self.policy_of(tool)):
+        if layer is not None and digest != self._effective(tool, None)[1]:
             return (
                 key,
                 False,

@@ -19,6 +19,7 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
@@ -91,10 +92,6 @@ class Runner:
         except BaseException:
             started.clean_up()
             raise
-        if started.group is not None and started.child is not None:
-            # Its children follow in `confine`. The kernel waits some 20 ms at the first move of a burst: here it does
-            # so while the interpreter starts.
-            started.group.add([started.child.popen.pid])
         return started
 
     def _start_bare(self, started: Started) -> None:
@@ -109,7 +106,8 @@ class Runner:
         identity = Identity(None, None, (os.getuid(), os.getgid()), own_limits=False)
         env = {"HOME": str(started.folder / "home"), "TMPDIR": str(started.folder / "tmp")}
         self._settle(started, identity, env)
-        started.child = process.start(bootstrap.command(_interpreter()))
+        with started.joined():
+            started.child = process.start(bootstrap.command(_interpreter()))
 
     def _start_sandbox(self, started: Started) -> None:
         self._bwrap = self._bwrap or bubblewrap.find()
@@ -129,7 +127,8 @@ class Runner:
         options, fds = bubblewrap.arguments(view)
         try:
             argv = [str(program), *options, *bootstrap.command(_interpreter())]
-            started.child = process.start(argv, user=identity.uid, group=identity.gid, pass_fds=fds)
+            with started.joined():
+                started.child = process.start(argv, user=identity.uid, group=identity.gid, pass_fds=fds)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -196,7 +195,7 @@ class Runner:
                 hint="use tier namespaces",
             )
         if in_groups:
-            started.group = groups.create(spec.name, **in_groups)
+            started.group = groups.create(spec.name, killable=started.tier == "process", **in_groups)
             started.mechanisms = {name: groups.mechanism(name) for name in (*in_groups, "cpu_time") if groups.can(name)}
         watched = policy.memory if policy.memory and "memory" not in in_groups else None
         started.mechanisms = {
@@ -239,6 +238,10 @@ class Started:
         self._staged.append(path)
         return path
 
+    def joined(self) -> contextlib.AbstractContextManager[None]:
+        """Around a start: what is started is born in the group, where there is one and that can be had."""
+        return contextlib.nullcontext() if self.group is None else self.group.joined()
+
     def unstage(self) -> None:
         while self._staged and self._stage is not None:
             self._stage.release(self._staged.pop())
@@ -265,14 +268,15 @@ class LocalWorker(process.LocalProcess):
         self.mechanisms, self.boot = started.mechanisms, started.boot
 
     async def confine(self) -> None:
-        """Everything of the sandbox is alive, ours and idle now: hold its first process, and put all of it into its
-        cgroup. The mounts that were staged for it are its own by now."""
+        """Everything of the sandbox is alive, ours and idle now: hold its first process, and put all of it into those
+        cgroups that it was not born in. The mounts that were staged for it are its own by now."""
         self.find_inner()
         await self._on_thread(self._confine)
 
     def _confine(self) -> None:
-        if self._started.group is not None:
-            self._started.group.add([self.pid, *process.descendants(self.pid)])
+        group = self._started.group
+        if group is not None and group.needs_adding:
+            group.add([self.pid, *process.descendants(self.pid)])
         self._started.unstage()
 
     def evidence(self) -> Evidence:

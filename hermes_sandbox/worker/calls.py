@@ -14,7 +14,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 
 from hermes_worker import tools_shim, wire
 from hermes_worker.channel import Answer, Cancelled, done, failed
@@ -32,7 +31,9 @@ class Tools:
 
     def load(self, module):
         """Import a tool module by its name below `tools`; raises what the import raises."""
-        importlib.import_module("tools." + module)
+        name = "tools." + module
+        if name not in sys.modules:
+            importlib.import_module(name)
         if not self.logging and "logging" in sys.modules:
             self.logging = True
             _send_logs(self.worker.channel)
@@ -214,6 +215,8 @@ def _result(result, limit):
 
 
 def _raised(stage, error):
+    import traceback  # with what it imports it costs a cold start some ms, and most calls do not raise
+
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     number = error.errno if isinstance(error, OSError) else None
     return failed(

@@ -70,9 +70,12 @@ class Channel:
         self.writing = writing
         self.standard = standard  # what fds 0, 1 and 2 have to be for a tool
         self.pid = os.getpid()
+        self.space = bytearray(1 << 20)  # reading into a kept buffer: a new one of this size is a mmap each time
         self.buffer = b""
         self.frames = []
         self.current = None  # id of the request whose handler may be interrupted
+        self.waiting = select.poll()
+        self.waiting.register(reading, select.POLLIN)
         self.quiet_flags = fcntl.fcntl(reading, fcntl.F_GETFL)
         fcntl.fcntl(reading, fcntl.F_SETOWN, self.pid)
         self.restore_standard()
@@ -118,17 +121,14 @@ class Channel:
         return frames
 
     def _readable(self):
-        waiting = select.poll()
-        waiting.register(self.reading, select.POLLIN)
-        return bool(waiting.poll(0))
+        return bool(self.waiting.poll(0))
 
     def _read(self):
-        data = os.read(self.reading, 1 << 20)
-        if not data:
+        count = os.readv(self.reading, [self.space])
+        if not count:
             raise Hangup
-        *lines, rest = data.split(b"\n") if not self.buffer else (self.buffer + data).split(b"\n")
-        self.buffer = rest
-        self.frames += [json.loads(line) for line in lines]
+        *lines, self.buffer = (self.buffer + self.space[:count]).split(b"\n")
+        self.frames += [json.loads(line.decode("utf-8")) for line in lines]
 
     def listen(self, request):
         """From here to `unlisten`, `cancel` for `request` raises Cancelled in whatever runs, this call included."""

@@ -7,7 +7,7 @@ pieces that are kept until the command takes them; CREDIT tells the supervisor h
 more than STDIN_WINDOW ahead.
 """
 
-import base64
+import binascii
 import os
 import select
 import signal
@@ -117,7 +117,7 @@ class Command:
         except BlockingIOError:
             return True
         if data:
-            text = base64.b64encode(data).decode("ascii")
+            text = binascii.b2a_base64(data, newline=False).decode("ascii")
             self.channel.send(wire.OUTPUT, wire.Output, id=self.request, stream=stream, data=text)
         return bool(data)
 
@@ -126,7 +126,7 @@ class Command:
         if params.get("id") != self.request:
             return
         if method == wire.STDIN:
-            data = base64.b64decode(params["data"])
+            data = binascii.a2b_base64(params["data"])
             if self.stdin is None or self.stdin_ended:
                 self.channel.send(wire.CREDIT, wire.Credit, id=self.request, bytes=len(data))
             else:
@@ -149,7 +149,7 @@ class Command:
                     break
                 if not data:
                     break
-                text = base64.b64encode(data).decode("ascii")
+                text = binascii.b2a_base64(data, newline=False).decode("ascii")
                 self.channel.send(wire.OUTPUT, wire.Output, id=self.request, stream=stream, data=text)
         if self.cancelled:
             return failed(wire.WAS_CANCELLED, "cancelled")

@@ -17,8 +17,7 @@ Theory of operation
     lost: not by a crash of the worker, not by its kill.
 """
 
-import array
-import base64
+import binascii
 import fcntl
 import json
 import mmap
@@ -58,6 +57,11 @@ class Gauge:
         return int.from_bytes(self.memory[:8], "little")
 
 
+def unread(pipe):
+    """How many bytes wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 class Prints:
     """The worker's view of its captured prints: are there new ones, and if so, ask init for the mark."""
 
@@ -75,11 +79,7 @@ class Prints:
 
     def end(self):
         """0 if nothing was printed since `begin`, else the mark that init will report behind the last print."""
-        size = array.array("i", [0])
-        waiting = 0
-        for pipe in self.pipes:
-            fcntl.ioctl(pipe, termios.FIONREAD, size)
-            waiting += size[0]
+        waiting = any(unread(pipe) for pipe in self.pipes)
         now = self.gauge.read()
         if not waiting and now == self.before and now % 2 == 0:
             return 0
@@ -169,17 +169,18 @@ class Init:
             data = None
         if data:
             stream = "stdout" if fd == self.out else "stderr"
-            self.report(wire.PRINTED, wire.Printed, stream=stream, data=base64.b64encode(data).decode("ascii"))
+            self.report(
+                wire.PRINTED, wire.Printed, stream=stream, data=binascii.b2a_base64(data, newline=False).decode("ascii")
+            )
         self.gauge.step()
         return data != b""
 
     def drain(self):
         """Pass on what is in the pipes now; at most one pipe's worth of each, since a writer may never stop."""
         for fd in (self.out, self.err):
-            left = array.array("i", [0])
-            fcntl.ioctl(fd, termios.FIONREAD, left)
-            if left[0]:
-                self.pass_on(fd, left[0])
+            left = unread(fd)
+            if left:
+                self.pass_on(fd, left)
 
     def answer_mark(self):
         data = os.read(self.asked, 8)

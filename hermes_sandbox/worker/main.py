@@ -26,6 +26,7 @@ class Worker:
         self.prints = prints
         self.channel = pipes
         self.tree = tree.Tree(boot["pid_namespace"])
+        self.used = usage()
         self.tools = calls.Tools(self)
         self.commands = commands.Commands(self)
         self.streams = sys.stdin, sys.stdout, sys.stderr = standard_streams()
@@ -59,14 +60,15 @@ class Worker:
             self.channel.fail(request, wire.METHOD_NOT_FOUND, "this worker has no method %r" % method)
             return
         self.prints.begin()
-        before = usage()
+        before = self.used  # what was used when the last request ended: nothing has run since
         with limits.CpuLimit(params.get("cpu_time")):
             answer = handle(request, params)
         if os.getpid() != self.channel.pid:
             os._exit(0)  # a fork that a tool left behind, back from the handler: the worker answers, not its copy
         leftovers = answer.leftovers + self.tree.end(answer.grace)
         self.flush()
-        cost = spent(before)
+        self.used = usage()
+        cost = spent(before, self.used)
         ending = {"cost": cost, "leftovers": leftovers, "mark": self.prints.end()}
         if answer.error is not None:
             self.channel.fail(request, answer.error, answer.why, **answer.fields, **ending)
@@ -103,16 +105,17 @@ def standard_streams():
 
 
 def usage():
+    """CPU seconds and peak bytes of this process and the children that it waited for, so far."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own, children
+    cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    return cpu, max(own.ru_maxrss, children.ru_maxrss) * 1024
 
 
-def spent(before):
-    now = usage()
-    cpu = sum(n.ru_utime + n.ru_stime - b.ru_utime - b.ru_stime for n, b in zip(now, before))
-    peak = max(n.ru_maxrss for n in now) * 1024
-    return wire.message(wire.Cost, cpu_s=cpu, peak_bytes=peak)
+def spent(before, after):
+    """wire.Cost of what lies between two readings of `usage`."""
+    cpu, peak = after
+    return wire.message(wire.Cost, cpu_s=cpu - before[0], peak_bytes=peak)
 
 
 def main(boot, prints, out, err):

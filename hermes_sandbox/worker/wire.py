@@ -270,7 +270,7 @@ class Ended:
 
 def message(cls, **fields):
     """The dict of a message, for the worker's side: refuses a field that `cls` does not declare."""
-    unknown = fields.keys() - cls.__annotations__.keys()
-    if unknown:
-        raise TypeError("%s has no field %s" % (cls.__name__, ", ".join(sorted(unknown))))
+    if not fields.keys() <= cls.__annotations__.keys():
+        unknown = sorted(fields.keys() - cls.__annotations__.keys())
+        raise TypeError("%s has no field %s" % (cls.__name__, ", ".join(unknown)))
     return fields
