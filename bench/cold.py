@@ -54,6 +54,7 @@ def command_line() -> Iterator[Figure]:
         for tool in ARGUMENTS:
             (tools / f"{tool}.py").write_bytes((TOOLS / f"{tool}.py").read_bytes())
         env = {**os.environ, "HERMES_HOME": str(where["home"])}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its compiled files
         bare = floor.Sandbox(where["workspace"])
         for tool in ARGUMENTS:
             command = [*_program(), "call", f"bench_{tool}", f"text={ARGUMENTS[tool]['text']}"]
