@@ -20,6 +20,7 @@ from hermes_sandbox.errors import Refused
 from hermes_sandbox.policy import Layer, PolicyLayer, layer
 
 FILE = "toolsets.toml"
+USER = "user:"  # in front of a module's name: the operator's own, in HERMES_HOME/tools
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
     "tools": ("module", "group", "policy", "ceiling"),
 }
 _LISTS = ("core", "tools", "includes", "aliases")
+_TEXTS = ("description", "module", "group")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -88,6 +90,7 @@ def _read(path: Path) -> dict[str, Any]:
     _check_keys(data, ("core", "defaults", *_TABLES), str(path))
     if "core" in data:
         _check_names(data["core"], f"{path}: core")
+    layer(_table(data.get("defaults", {}), f"{path}: defaults"), f"{path}: defaults")
     for kind, keys in _TABLES.items():
         for name, table in _table(data.get(kind, {}), f"{path}: {kind}").items():
             where = f"{path}: {kind}.{name}"
@@ -95,6 +98,10 @@ def _read(path: Path) -> dict[str, Any]:
             for key in _LISTS:
                 if key in table:
                     _check_names(table[key], f"{where}.{key}")
+            for key in _TEXTS:
+                _check_text(table.get(key, ""), f"{where}.{key}")
+            if table.get("module") and not table["module"].startswith(USER):
+                raise Refused(f"{where}.module names no file of the user's", hint='write "user:NAME" for NAME.py')
             for key in ("policy", "ceiling"):
                 layer(_table(table.get(key, {}), f"{where}.{key}"), f"{where}.{key}")
     return data
@@ -119,6 +126,11 @@ def _check_names(value: Any, where: str) -> None:
         raise Refused(f"{where} is no list of names", hint='write a list, such as ["read_file", "patch"]')
 
 
+def _check_text(value: Any, where: str) -> None:
+    if not isinstance(value, str):
+        raise Refused(f"{where} is no text", hint="write it in quotes")
+
+
 def _merge(into: dict[str, Any], data: Mapping[str, Any]) -> None:
     for key, value in data.items():
         if isinstance(value, dict) and isinstance(into.setdefault(key, {}), dict):
@@ -131,7 +143,7 @@ def _toolset(name: str, table: Mapping[str, Any]) -> Toolset:
     where = f"{FILE}: toolsets.{name}"
     policy, ceiling = _layers(table, where)
     return Toolset(
-        description=str(table.get("description", "")),
+        description=table.get("description", ""),
         tools=tuple(table.get("tools", ())),
         includes=tuple(table.get("includes", ())),
         aliases=tuple(table.get("aliases", ())),
@@ -143,7 +155,7 @@ def _toolset(name: str, table: Mapping[str, Any]) -> Toolset:
 def _tool(name: str, table: Mapping[str, Any]) -> Tool:
     where = f"{FILE}: tools.{name}"
     policy, ceiling = _layers(table, where)
-    return Tool(module=str(table.get("module", "")), group=str(table.get("group", "")), policy=policy, ceiling=ceiling)
+    return Tool(module=table.get("module", ""), group=table.get("group", ""), policy=policy, ceiling=ceiling)
 
 
 def _layers(table: Mapping[str, Any], where: str) -> tuple[PolicyLayer, PolicyLayer]:

@@ -1,0 +1,221 @@
+"""Units, layers and ceilings: what a caller gets, and what is refused with which words."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from hermes_sandbox.errors import Refused
+from hermes_sandbox.policy import (
+    BUILT_IN_CEILING,
+    OPTIONS,
+    Layer,
+    Policy,
+    PolicyLayer,
+    format_value,
+    layer,
+    parse_count,
+    parse_seconds,
+    parse_size,
+    resolve,
+)
+
+
+def of(**values: object) -> PolicyLayer:
+    return layer(values, "test")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (1, 1),
+        ("1", 1),
+        ("64K", 65536),
+        ("64k", 65536),
+        ("1.5M", 1572864),
+        ("2G", 2 << 30),
+        ("2 GiB", 2 << 30),
+        ("1T", 1 << 40),
+        (" 7MB ", 7 << 20),
+    ],
+)
+def test_sizes_are_powers_of_1024(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, 1.5, None, "", "M", "-1M", "1X", "1e3", "0", "0.1", [], "1M extra", "M1"])
+def test_what_is_no_size(bad: object) -> None:
+    with pytest.raises(ValueError, match='such as 1048576, "64K"'):
+        parse_size(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [(5, 5.0), (0.5, 0.5), ("5", 5.0), ("90s", 90.0), ("250ms", 0.25), ("1.5m", 90.0), ("1h", 3600.0), (" 2 s ", 2.0)],
+)
+def test_times_are_seconds(text: object, seconds: float) -> None:
+    found = parse_seconds(text)
+    assert (found, type(found)) == (seconds, float)
+
+
+@pytest.mark.parametrize(
+    "bad", [0, -1, True, None, "", "s", "5d", "5 minutes", "-5", "1e3", float("nan"), float("inf"), 1e9, [], "0s"]
+)
+def test_what_is_no_time(bad: object) -> None:
+    with pytest.raises(ValueError, match=r'such as 5, 2\.5, "90s"'):
+        parse_seconds(bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, 1.5, "1.5", "", "many", None])
+def test_what_is_no_count(bad: object) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        parse_count(bad)
+
+
+def test_the_tables_name_the_same_keys() -> None:
+    fields = set(PolicyLayer.__struct_fields__)
+    assert fields == set(OPTIONS)
+    assert fields == set(Policy.__struct_fields__) - {"explicit", "sources"}
+    assert set(BUILT_IN_CEILING) <= fields
+
+
+@pytest.mark.parametrize(
+    ("values", "message", "hint"),
+    [
+        ({"memroy": "1M"}, "test.memroy is no key", "did you mean memory?"),
+        ({"zzz": 1}, "test.zzz is no key", "the keys are: timeout"),
+        ({"memory": "1 furlong"}, "test.memory = '1 furlong'", "256M"),
+        ({"timeout": "soon"}, "test.timeout = 'soon'", "90s"),
+        ({"pids": -3}, "test.pids = -3", "above 0"),
+        ({"network": ["example.org"]}, "test.network", "not in this version"),
+        ({"network": "all"}, "test.network = 'all'", '"none" or "host"'),
+        ({"reuse": "process"}, "test.reuse", "not in this version"),
+        ({"reuse": "always"}, "test.reuse", '"session" or "never"'),
+        ({"tier": "vm"}, "test.tier", '"landlock"'),
+        ({"runner": "../x"}, "test.runner", "such as local"),
+        ({"env": "HOME"}, "test.env", "EXAMPLE_KEY"),
+        ({"env": ["A=B"]}, "test.env", "EXAMPLE_KEY"),
+        ({"read": "/srv"}, "test.read", "list of paths"),
+        ({"write": [""]}, "test.write", "list of paths"),
+        ({"packages": "mine"}, "test.packages", "list of paths"),
+    ],
+)
+def test_a_wrong_key_or_value_names_its_path_and_what_to_write(
+    values: dict[str, object], message: str, hint: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        layer(values, "test")
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert of(read=["~/data", "/srv/../etc"]).read == ("/home/somebody/data", "/etc")
+    assert of(write=["x"]).write == (os.path.join(os.getcwd(), "x"),)
+    assert of(packages="host").packages == ("host",)
+
+
+def test_without_layers_the_defaults_hold_and_nothing_is_explicit() -> None:
+    policy = resolve([])
+    assert policy == Policy()
+    assert (policy.timeout, policy.memory, policy.network, policy.tier) == (120.0, 1 << 30, "none", "landlock")
+    assert not policy.explicit
+
+
+def test_the_strongest_layer_wins_and_is_named() -> None:
+    policy = resolve(
+        [
+            Layer("defaults", of(timeout=50, pids=10), bounded=False),
+            Layer("toolsets.x", of(timeout=60), of(timeout="2m"), bounded=False),
+            Layer("call", of(timeout=90)),
+        ]
+    )
+    assert (policy.timeout, policy.pids) == (90.0, 10)
+    assert policy.sources == {"timeout": "call", "pids": "defaults"}
+    assert policy.explicit == {"timeout", "pids"}
+
+
+@pytest.mark.parametrize(
+    ("below", "ceiling", "asked", "allowed"),
+    [
+        ({"memory": "1M"}, {}, {"memory": "1M"}, True),
+        ({"memory": "1M"}, {}, {"memory": 1 << 19}, True),
+        ({"memory": "1M"}, {}, {"memory": (1 << 20) + 1}, False),  # no ceiling: the policy is the ceiling
+        ({"memory": "1M"}, {"memory": "2M"}, {"memory": "2M"}, True),
+        ({"memory": "1M"}, {"memory": "2M"}, {"memory": "3M"}, False),
+        ({}, {"memory": "2M"}, {"memory": "3M"}, False),
+        ({}, {}, {"timeout": 3600}, True),
+        ({}, {}, {"timeout": 3601}, False),  # the built-in ceiling
+        ({}, {}, {"network": "host"}, False),
+        ({}, {"network": "host"}, {"network": "host"}, True),
+        ({"network": "host"}, {}, {"network": "none"}, True),
+        ({}, {}, {"env": ["KEY"]}, False),
+        ({"env": ["KEY", "B"]}, {}, {"env": ["KEY"]}, True),
+        ({"env": ["KEY"]}, {}, {"env": ["KEYS"]}, False),
+        ({"read": ["/srv"]}, {}, {"read": ["/srv/a/b"]}, True),
+        ({"read": ["/srv"]}, {}, {"read": ["/srv/../etc"]}, False),
+        ({"read": ["/srv"]}, {}, {"read": ["/srv2"]}, False),
+        ({"write": ["/srv"]}, {}, {"write": []}, True),
+        ({}, {}, {"packages": ["/x"]}, False),
+        ({}, {"packages": "host"}, {"packages": "host"}, True),
+        ({}, {}, {"tier": "process"}, True),
+        ({}, {}, {"reuse": "never"}, True),
+    ],
+)
+def test_a_call_never_goes_beyond_the_ceiling(
+    below: dict[str, object], ceiling: dict[str, object], asked: dict[str, object], allowed: bool
+) -> None:
+    layers = [Layer("toolsets.x", of(**below), of(**ceiling), bounded=False), Layer("call", of(**asked))]
+    if allowed:
+        (name,) = asked
+        assert getattr(resolve(layers), name) == getattr(of(**asked), name)
+    else:
+        with pytest.raises(Refused, match=rf"{next(iter(asked))} = .* \(call\) is beyond the ceiling"):
+            resolve(layers)
+
+
+def test_a_refusal_names_both_figures_and_who_set_the_ceiling() -> None:
+    with pytest.raises(Refused) as caught:
+        resolve([Layer("toolsets.x", PolicyLayer(), of(pids=10), bounded=False), Layer("call", of(pids=11))])
+    for word in ("pids = 11", "(call)", "ceiling 10", "toolsets.x"):
+        assert word in caught.value.message
+    assert "ceiling.pids" in caught.value.hint
+
+
+def test_a_tool_is_bound_by_its_toolset_and_the_operator_by_nobody() -> None:
+    toolset = Layer("toolsets.x", of(timeout=10), bounded=False)
+    with pytest.raises(Refused, match=r"tools\.y"):
+        resolve([toolset, Layer("tools.y", of(timeout=20))])
+    assert resolve([toolset, Layer("supervisor", of(timeout=1e6), bounded=False)]).timeout == 1e6
+
+
+def test_a_stronger_layers_policy_becomes_the_ceiling_of_those_above() -> None:
+    layers = [Layer("toolsets.x", of(pids=10), of(pids=100), bounded=False), Layer("tools.y", of(pids=20))]
+    with pytest.raises(Refused, match=r"ceiling 20, set by tools\.y"):
+        resolve([*layers, Layer("call", of(pids=30))])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("memory", 256 << 20, "256M"),
+        ("memory", 1000, "1000"),
+        ("memory", None, "no limit"),
+        ("timeout", 90.0, "90s"),
+        ("timeout", 0.25, "0.25s"),
+        ("pids", 256, "256"),
+        ("env", (), "nothing"),
+        ("read", ("/a", "/b"), "/a, /b"),
+        ("network", "none", "none"),
+    ],
+)
+def test_values_are_shown_with_their_unit(name: str, value: object, text: str) -> None:
+    assert format_value(name, value) == text
+
+
+@pytest.mark.parametrize("name", ["memory", "file_size", "timeout", "grace", "pids"])
+def test_what_is_shown_can_be_written(name: str) -> None:
+    value = getattr(Policy(), name)
+    assert OPTIONS[name].parse(format_value(name, value)) == value
