@@ -70,7 +70,9 @@ class Catalog:
         return self._modules[key]
 
     async def _load(self) -> Registry:
-        found = [module for folder in self._folders for module in discovery.discover(folder)]
+        facts = discovery.FactsCache(self._cache.folder / "facts.json")
+        found = [module for folder in self._folders for module in discovery.discover(folder, facts)]
+        facts.save()
         self._modules = {module.key: module for module in found}
         reports: dict[str, DescribeReport] = {}
         missing: list[ModuleFile] = []

@@ -1,25 +1,30 @@
 """Finds tool files without importing them.
 
-A file of a tool folder is a tool module if its syntax tree holds a call of `register` on what it imported from
+A file of a tool folder is a tool module if its syntax tree mentions `register` of what it imported from
 `tools.registry`, wherever in the file that is. The tree also names the siblings that the module imports, so that only
-those travel to the worker with it. A file that cannot be read or parsed is a problem with a reason.
+those travel to the worker with it. A name that begins with `_` is a sibling only. A file that cannot be read or parsed
+is a problem with a reason.
 
-The files are hostile: they are only opened without waiting (a FIFO may be called x.py), only when they are regular
-files of a bounded size, and the parser's own failures on nested input are caught.
+The files are hostile, and the parser runs here: they are opened without waiting (a FIFO may be called x.py), only when
+they are regular files, and parsed only when they are neither long nor dense: a megabyte of `a;a;a` would take 0.9 GB of
+nodes, and one of `f"{a}{a}..."` minutes. What the parser raises on nested input is caught.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 MAX_SOURCE = 1 << 20  # bytes of one tool file
+MAX_WORDS = 100_000  # words and signs of one; 300 kB of ordinary code
 REGISTRY = "tools.registry"
 
 
@@ -44,121 +49,217 @@ class ModuleFile(msgspec.Struct, frozen=True, kw_only=True):
         return {f"{name}.py": self.folder / f"{name}.py" for name in (self.name, *self.siblings)}
 
 
-class _Source(msgspec.Struct, frozen=True):
-    text: bytes
-    registers: bool
-    hints: tuple[str, ...]
-    imports: frozenset[str]
+class Facts(msgspec.Struct, frozen=True):
+    """What a file's text says. `problem`: why it says nothing."""
+
+    registers: bool = False
+    hints: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    problem: str = ""
 
 
-def discover(folder: Path) -> list[ModuleFile]:
+class FactsCache:
+    """Facts by the digest of the text, in one file: parsing every tool file at every start would cost some 10 ms each.
+
+    `save` keeps those that were asked for since `load`. A file that is damaged counts as absent."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._used: dict[str, Facts] = {}
+        try:
+            self._known = msgspec.json.decode(path.read_bytes(), type=dict[str, Facts])
+        except (OSError, msgspec.MsgspecError, RecursionError, UnicodeError):
+            self._known = {}
+
+    def facts(self, digest: str, text: bytes) -> Facts:
+        self._used[digest] = self._known.get(digest) or _facts(text)
+        return self._used[digest]
+
+    def save(self) -> None:
+        if self._used != self._known:
+            write_whole(self._path, msgspec.json.encode(self._used))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file of a cache, or leave it: a home that cannot be written makes us slower, not wrong."""
+    import tempfile
+
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(data)
+        os.replace(file.name, path)
+
+
+class _Folder:
+    """The tool files of a folder, each looked at when it is first asked for. Digests are of the text."""
+
+    def __init__(self, path: Path, cache: FactsCache) -> None:
+        self._path = path
+        self._cache = cache
+        self._seen: dict[str, tuple[str, Facts]] = {}
+        try:
+            self.names = sorted(entry[:-3] for entry in os.listdir(path) if entry.endswith(".py"))
+        except OSError:
+            self.names = []
+        # `tools.registry` is the worker's own, whatever lies in the folder.
+        self.names = [name for name in self.names if name != "registry"]
+
+    def look(self, name: str) -> tuple[str, Facts]:
+        """The digest of a file, and what it says."""
+        if name not in self._seen:
+            try:
+                text = _read(self._path / f"{name}.py")
+            except OSError as error:
+                self._seen[name] = "", Facts(problem=f"it cannot be read: {error.strerror or error}")
+            else:
+                digest = hashlib.sha256(text).hexdigest()
+                self._seen[name] = digest, self._cache.facts(digest, text)
+        return self._seen[name]
+
+
+def discover(path: Path, cache: FactsCache) -> list[ModuleFile]:
     """The tool modules of a folder, by name; a folder that is not there has none."""
-    try:
-        names = sorted(
-            entry[:-3] for entry in os.listdir(folder) if entry.endswith(".py") and not entry.startswith(".")
-        )
-    except OSError:
-        return []
-    sources: dict[str, _Source | str] = {name: _look(folder / f"{name}.py") for name in names if name.isidentifier()}
-    return [module for name in sources if (module := _module(folder, name, sources)) is not None]
+    folder = _Folder(path, cache)
+    found = (_module(path, name, folder) for name in folder.names if not name.startswith(("_", ".")))
+    return [module for module in found if module is not None]
 
 
-def _module(folder: Path, name: str, sources: dict[str, _Source | str]) -> ModuleFile | None:
-    source = sources[name]
-    if isinstance(source, str):
-        return ModuleFile(folder=folder, name=name, problem=source)
-    if not source.registers:
+def _module(path: Path, name: str, folder: _Folder) -> ModuleFile | None:
+    facts = folder.look(name)[1]
+    if facts.problem:
+        return ModuleFile(folder=path, name=repr(name)[1:-1], problem=facts.problem)
+    if not facts.registers:
         return None
-    needed = _closure(name, sources)
+    if not name.isidentifier():  # its name may hold anything, a terminal's control sequences included
+        return ModuleFile(folder=path, name=repr(name)[1:-1], problem="its name is no name of a Python module")
+    needed = _closure(name, folder)
     digest = hashlib.sha256()
     for each in sorted({name, *needed}):
-        found = sources[each]
-        assert isinstance(found, _Source)
-        digest.update(each.encode() + b"\0" + hashlib.sha256(found.text).digest())
-    return ModuleFile(
-        folder=folder, name=name, siblings=tuple(sorted(needed - {name})), digest=digest.hexdigest(), hints=source.hints
-    )
+        digest.update(f"{each} {folder.look(each)[0]}\n".encode())
+    siblings = tuple(sorted(needed - {name}))
+    return ModuleFile(folder=path, name=name, siblings=siblings, digest=digest.hexdigest(), hints=facts.hints)
 
 
-def _closure(name: str, sources: dict[str, _Source | str]) -> set[str]:
+def _closure(name: str, folder: _Folder) -> set[str]:
     """The readable siblings that `name` imports, and those that they import."""
     found: set[str] = set()
     todo = [name]
     while todo:
-        source = sources[todo.pop()]
-        if isinstance(source, _Source):
-            new = {each for each in source.imports if isinstance(sources.get(each), _Source)} - found
-            found |= new
-            todo += new
+        imports = folder.look(todo.pop())[1].imports
+        present = [each for each in imports if each in folder.names and each not in found]
+        new = [each for each in present if not folder.look(each)[1].problem]
+        found.update(new)
+        todo += new
     return found
 
 
-def _look(path: Path) -> _Source | str:
-    """What a file says, or why that cannot be known."""
+def _facts(text: bytes) -> Facts:
+    if len(re.findall(rb"\w+|[^\w\s]", text)) > MAX_WORDS:
+        return Facts(problem=f"it has more than {MAX_WORDS} words and signs")
     try:
-        text = _read(path)
         tree = ast.parse(text)
-    except OSError as error:
-        return f"it cannot be read: {error.strerror or error}"
     except SyntaxError as error:
-        return f"it is no Python: {error.msg} (line {error.lineno})"
+        return Facts(problem=f"it is no Python: {error.msg} (line {error.lineno})")
     except (ValueError, RecursionError, MemoryError) as error:
-        return f"it is no Python: {str(error) or type(error).__name__}"
-    return _Source(text, *_registrations(tree), frozenset(_sibling_imports(tree)))
+        return Facts(problem=f"it is no Python: {str(error) or type(error).__name__}")
+    return _said(text, tree)
 
 
 def _read(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(0, "it is no regular file")
         if found.st_size > MAX_SOURCE:
             raise OSError(0, f"it has {found.st_size} bytes, more than {MAX_SOURCE}")
-        return file.read(MAX_SOURCE)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(MAX_SOURCE)
+    finally:
+        os.close(fd)
 
 
-def _registrations(tree: ast.Module) -> tuple[bool, tuple[str, ...]]:
-    """Whether the module registers anything, and the names that it gives literally."""
-    names = _registry_names(tree)
-    found, hints = False, []
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register"):
-            continue
-        if ast.unparse(node.func.value) not in names:
-            continue
-        found = True
-        given = [word.value for word in node.keywords if word.arg == "name"] or node.args[:1]
-        hints += [word.value for word in given if isinstance(word, ast.Constant) and isinstance(word.value, str)]
-    return found, tuple(hints)
+def _said(text: bytes, tree: ast.Module) -> Facts:
+    """Whether the module registers anything, the names that it gives literally, and what it imports."""
+    imports: list[ast.Import | ast.ImportFrom] = []
+    mentions: list[ast.Attribute] = []
+    calls: list[ast.Call] = []
+    assigned: list[ast.Assign] = []
+    for node in ast.walk(tree) if b"register" in text else _statements(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        elif isinstance(node, ast.Attribute) and node.attr == "register":
+            mentions.append(node)
+        elif isinstance(node, ast.Call):
+            calls.append(node)
+        elif isinstance(node, ast.Assign):
+            assigned.append(node)
+    registries = set(_registries(imports))
+    for each in assigned:  # reg = registry
+        if _dotted(each.value) in registries:
+            registries |= {target.id for target in each.targets if isinstance(target, ast.Name)}
+    registering = {id(node) for node in mentions if _dotted(node.value) in registries}
+    return Facts(
+        registers=bool(registering),
+        hints=tuple(_literal_names(call for call in calls if id(call.func) in registering)),
+        imports=tuple(sorted(set(_siblings(imports)))),
+    )
 
 
-def _registry_names(tree: ast.Module) -> set[str]:
-    """The expressions by which the module may call the registry: `registry`, an alias, `tools.registry.registry`."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if (isinstance(node, ast.ImportFrom) and node.module == REGISTRY) or _is_relative(node, "registry"):
-            names |= {alias.asname or alias.name for alias in node.names if alias.name == "registry"}  # type: ignore[attr-defined]
-        elif isinstance(node, ast.ImportFrom) and (node.module == "tools" or _is_relative(node, None)):
-            names |= {f"{a.asname or a.name}.registry" for a in node.names if a.name == "registry"}
-        elif isinstance(node, ast.Import):
-            names |= {f"{a.asname or a.name}.registry" for a in node.names if a.name == REGISTRY}
-    return names
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, and no expressions: a tenth of the nodes, where only imports are of interest."""
+    todo: list[ast.AST] = [tree]
+    for node in todo:
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            if isinstance(children := getattr(node, field, None), list):
+                todo += children
 
 
-def _is_relative(node: ast.AST, module: str | None) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.level == 1 and node.module == module
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` as text; "" for anything else, and for what is too long to name the registry."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < 2:
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-def _sibling_imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _registries(imports: Iterable[ast.Import | ast.ImportFrom]) -> Iterator[str]:
+    """The expressions by which the module may reach the registry: `registry`, an alias, `tools.registry.registry`."""
+    for node in imports:
+        for alias in node.names:
+            if isinstance(node, ast.Import):
+                if alias.name == REGISTRY and alias.asname:
+                    yield f"{alias.asname}.registry"
+                elif alias.name == "tools" or alias.name.startswith("tools."):
+                    yield f"{alias.asname or 'tools'}.registry.registry"
+            elif _origin(node) == REGISTRY and alias.name in ("registry", "*"):
+                yield alias.asname or "registry"
+            elif _origin(node) == "tools" and alias.name == "registry":
+                yield f"{alias.asname or 'registry'}.registry"
+
+
+def _origin(node: ast.ImportFrom) -> str:
+    """The module of `from X import ...`, as an absolute name, for a file that lies in `tools`."""
+    if node.level == 1:
+        return f"tools.{node.module}" if node.module else "tools"
+    return node.module or "" if node.level == 0 else ""
+
+
+def _siblings(imports: Iterable[ast.Import | ast.ImportFrom]) -> Iterator[str]:
+    for node in imports:
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("tools."))
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if node.level == 1:
-                module = f"tools.{module}" if module else "tools"
-            if module == "tools":
-                yield from (alias.name for alias in node.names)
-            elif module.startswith("tools."):
-                yield module.split(".")[1]
+        elif (origin := _origin(node)) == "tools":
+            yield from (alias.name for alias in node.names)
+        elif origin.startswith("tools."):
+            yield origin.split(".")[1]
+
+
+def _literal_names(calls: Iterable[ast.Call]) -> Iterator[str]:
+    for call in calls:
+        for word in [word.value for word in call.keywords if word.arg == "name"] or call.args[:1]:
+            if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                yield word.value

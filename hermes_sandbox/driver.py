@@ -39,6 +39,7 @@ ANSWER_MARGIN = 0.1  # s on top of the grace in which a worker that obeyed can s
 HANG_UP_PATIENCE = 1.0  # s for init to kill all inside and report; a storm of forks took up to 0.7
 BYE_PATIENCE = 0.5  # s for a worker to leave by itself when its session is closed
 DRAIN_PATIENCE = 1.0  # s for what is left in the pipes of a dead worker, and for the last prints of an answer
+MAX_LOG_NAME = 200  # characters
 
 log = logging.getLogger("hermes_sandbox.driver")
 
@@ -51,7 +52,8 @@ class Worker:
         self.exchange: Exchange | None = None
         self.counted = Evidence()  # the kernel's counts at the last look; at the end, what they ended at
         self.cpu_seen = 0.0
-        self._marks: dict[int, asyncio.Event] = {}
+        self._drained = 0  # the greatest mark that init has reported
+        self._drained_more = asyncio.Event()
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stopping: asyncio.Task[bool] | None = None
         self._open_pipes = 2
@@ -130,16 +132,18 @@ class Worker:
             exchange.take(event.stream, event.data)
             self._forward(exchange, event)
         elif isinstance(event, wire.Credit) and exchange is not None:
-            exchange.credit += event.bytes
-            exchange.credit_came.set()
-        elif isinstance(event, wire.Log):
-            logging.getLogger(f"hermes_sandbox.tool.{event.name}").log(event.level, "%s", event.message)
+            exchange.give_credit(event.bytes)
+        elif isinstance(event, wire.Log) and exchange is not None:
+            # Named after our tool, not after the record: a logger lives for ever, and the tool picks that name.
+            logger = logging.getLogger(f"hermes_sandbox.tool.{exchange.tool}")
+            logger.log(event.level, "%s: %s", event.name[:MAX_LOG_NAME], event.message)
 
     def _handle_report(self, event: Any) -> None:
         if isinstance(event, wire.Printed) and self.exchange is not None:
             self.exchange.take(event.stream, event.data)
         elif isinstance(event, wire.Drained):
-            self._marks.setdefault(event.mark, asyncio.Event()).set()
+            self._drained = max(self._drained, event.mark)
+            self._drained_more.set()
         elif isinstance(event, wire.Spent):
             self.cpu_seen = max(event.cpu_s, self.cpu_seen)
             if self.exchange is not None:
@@ -181,7 +185,7 @@ class Worker:
         """Send a request and see it to its end. Never raises for what the worker does; CancelledError passes through
         when the ladder has been climbed."""
         number, data = self.session.request(params)
-        exchange = self.exchange = Exchange(number, watch, on_output, self.cpu_seen)
+        exchange = self.exchange = Exchange(number, watch, getattr(params, "tool", ""), on_output, self.cpu_seen)
         loop = asyncio.get_running_loop()
         deadline = loop.call_later(watch.timeout, exchange.end, "timeout")
         helpers: list[asyncio.Task[None]] = []
@@ -265,10 +269,11 @@ class Worker:
         if mark := _has_mark(exchange):
             try:
                 async with asyncio.timeout(DRAIN_PATIENCE):
-                    await self._marks.setdefault(mark, asyncio.Event()).wait()
+                    while self._drained < mark:
+                        self._drained_more.clear()
+                        await self._drained_more.wait()
             except TimeoutError:
                 log.info("a worker did not confirm its prints within %g s", DRAIN_PATIENCE)
-            self._marks.clear()
         if exchange.readers and exchange.cause == "answered":
             await asyncio.wait(exchange.readers, timeout=exchange.watch.timeout)
 

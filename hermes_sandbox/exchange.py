@@ -54,9 +54,10 @@ class Exchange:
     with it. `confirmed`: the kernel confirmed that worker's end."""
 
     def __init__(
-        self, number: int, watch: Watch, on_output: OutputHandler | None = None, cpu_before: float = 0.0
+        self, number: int, watch: Watch, tool: str, on_output: OutputHandler | None = None, cpu_before: float = 0.0
     ) -> None:
         self.number = number
+        self.tool = tool
         self.watch = watch
         self.on_output = on_output
         self.cpu_before = cpu_before
@@ -93,6 +94,14 @@ class Exchange:
         """A new future for what comes after the first end: the answer to a cancel."""
         self.over = asyncio.get_running_loop().create_future()
         return self.over
+
+    def give_credit(self, count: int) -> None:
+        """The command took `count` bytes of its stdin. More than were sent is a lie that would fill our memory."""
+        if count < 0 or self.credit + count > wire.STDIN_WINDOW:
+            self.end("protocol", "the worker took more of its stdin than it was sent")
+            return
+        self.credit += count
+        self.credit_came.set()
 
     def tail(self, stream: str) -> Tail:
         return self.stdout if stream == "stdout" else self.stderr

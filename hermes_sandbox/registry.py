@@ -14,10 +14,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
-import os
 import re
 import sys
-import tempfile
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +25,7 @@ import msgspec
 
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.config import Config
-from hermes_sandbox.discovery import ModuleFile
+from hermes_sandbox.discovery import ModuleFile, write_whole
 from hermes_sandbox.errors import Unavailable
 from hermes_sandbox.schemas import BadSchema, parameters_of
 from hermes_sandbox.worker import wire
@@ -191,12 +189,12 @@ class DescribeCache:
     """What modules said of themselves, on disk, by what they and we are. A file that is damaged counts as absent."""
 
     def __init__(self, home: Path) -> None:
-        self._folder = home / "cache" / "describe"
+        self.folder = home / "cache" / "describe"
         self._salt = f"{wire.VERSION} {sys.version_info[:3]} local"
 
     def _path(self, module: ModuleFile) -> Path:
         name = hashlib.sha256(f"{self._salt} {module.name} {module.digest}".encode()).hexdigest()[:32]
-        return self._folder / f"{name}.json"
+        return self.folder / f"{name}.json"
 
     def read(self, module: ModuleFile) -> DescribeReport | None:
         try:
@@ -208,12 +206,7 @@ class DescribeCache:
         """Keep a report that was a success: a failure may have been the machine's. Written whole or not at all."""
         if report.problem:
             return
-        path = self._path(module)
-        with contextlib.suppress(OSError):  # a home that cannot be written makes us slower, not wrong
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                file.write(msgspec.json.encode(report))
-            os.replace(file.name, path)
+        write_whole(self._path(module), msgspec.json.encode(report))
 
 
 def _clean(text: str, limit: int) -> str:

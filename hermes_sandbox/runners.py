@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -101,6 +100,8 @@ def load(name: str) -> Any:
     if re.fullmatch(r"[a-z][a-z0-9_]*", name):
         if (bundled("runners") / f"{name}.py").is_file():
             return importlib.import_module(f"{__name__}.{name}").Runner
+        from importlib.metadata import entry_points  # slow to import, and seldom reached
+
         for point in entry_points(group=ENTRY_POINTS, name=name):
             return point.load()
     raise Refused(f"there is no runner {name!r}", hint=f"use one of: {', '.join(available())}")
@@ -108,5 +109,7 @@ def load(name: str) -> Any:
 
 def available() -> list[str]:
     """Names of the bundled and the installed runners."""
+    from importlib.metadata import entry_points
+
     own = {path.stem for path in bundled("runners").glob("*.py")}
     return sorted(own | {point.name for point in entry_points(group=ENTRY_POINTS)})

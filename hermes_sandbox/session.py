@@ -139,8 +139,10 @@ class Session:
     def _greet(self, hello: wire.Hello) -> None:
         if self.state is not State.STARTING:
             raise BadMessage("the worker said hello twice")
-        if hello.wire != wire.VERSION or hello.nonce != self._nonce:
-            raise BadMessage(f"the worker speaks wire version {hello.wire}, not {wire.VERSION}, or it is another's")
+        if hello.nonce != self._nonce:
+            raise BadMessage("the hello is not this worker's: its nonce is another")
+        if hello.wire != wire.VERSION:
+            raise BadMessage(f"the worker speaks wire version {hello.wire}, not {wire.VERSION}")
         self.hello = hello
         self._move(State.READY)
 
