@@ -14,6 +14,7 @@ from typing import Any
 import floor
 from measure import ARGUMENTS, STARTS, TOOLS, Figure, in_turns, must, place, supervisor, timed
 
+REST = 0.05  # s in which a sandbox that has answered is taken down
 IMPORTS_IS = 'python3 -c "import msgspec, click" + one bare bwrap'
 
 
@@ -34,7 +35,7 @@ async def _cold(tool: str, code: str) -> tuple[list[float], list[float]]:
                 must(await opened.call(f"bench_{tool}", ARGUMENTS[tool]))
 
             await in_turns(3, ours, bare)
-            return await in_turns(STARTS, ours, bare)
+            return await in_turns(STARTS, ours, bare, REST)
 
 
 def imports_of(tool: str) -> str:
@@ -70,7 +71,7 @@ def command_line() -> Iterator[Figure]:
                 bare()
 
             asyncio.run(in_turns(2, ours, base))
-            samples, floors = asyncio.run(in_turns(STARTS, ours, base))
+            samples, floors = asyncio.run(in_turns(STARTS, ours, base, REST))
             yield timed(f"command_line.call.{tool}", samples, floors, IMPORTS_IS, lambda b: 2.5 * b)
 
 

@@ -6,6 +6,7 @@ so that what else the machine does falls on both; hence the ratio is what to com
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import os
@@ -73,18 +74,23 @@ def timed(
 
 
 async def in_turns(
-    count: int, ours: Callable[[], Awaitable[Any]], floor: Callable[[], Any]
+    count: int, ours: Callable[[], Awaitable[Any]], floor: Callable[[], Any], rest: float = 0.0
 ) -> tuple[list[float], list[float]]:
-    """Seconds of `count` runs of each, one after the other by turns."""
+    """Seconds of `count` runs of each, one after the other by turns. `rest`: s before each, in which what the other
+    has left to do after its end is done."""
     samples: list[float] = []
     base: list[float] = []
     for _ in range(count):
+        if rest:
+            await asyncio.sleep(rest)
         start = time.perf_counter()
         await ours()
-        middle = time.perf_counter()
+        samples.append(time.perf_counter() - start)
+        if rest:
+            await asyncio.sleep(rest)
+        start = time.perf_counter()
         floor()
-        samples.append(middle - start)
-        base.append(time.perf_counter() - middle)
+        base.append(time.perf_counter() - start)
     return samples, base
 
 
