@@ -5,11 +5,19 @@ Theory of operation
     it. Every source that a sandbox is to see is attached there under a plain name, so the uid that runs the sandbox
     need not pass the 0700 folders on the way to it. A workspace is attached *id-mapped*: what its owner owns looks as
     if the throw-away uid owned it, what that uid makes lands as the owner's, and every other id stays what it is.
-    Set-uid bits and device files have no force there. Nothing shows in the host's mount table, and when the thread ends
-    all is gone.
+    Set-uid bits and device files have no force there.
+
+    Nothing of this shows in the host's mount table, and when the thread and the sandboxes that it started have ended
+    all is gone. The other way round the namespace is a *slave* of the host's: a disk that is mounted later is there for
+    later sandboxes, and one that is unmounted is not held. Together with its mounts the thread gets a working directory
+    of its own, so what it is given are absolute paths.
+
+    Sources are attached with all that is mounted below them. Without it a sandbox would see, and fill, the folder that
+    the mount hides. One file system below that refuses an id map therefore refuses for the whole.
 
     An id map comes as a user namespace. It is made by a helper process that is in it and does nothing else (cat,
-    waiting for its end of file), and kept for as long as the pair of ids is in use.
+    waiting for its end of file), since forking a process that has threads is not safe, and a vfork of a small program
+    takes a millisecond. The descriptor is kept until `forget_maps`.
 
 Source: mount_setattr(2), open_tree(2), user_namespaces(7). Needs Linux 5.12 and a file system that takes id maps: ext4,
 xfs, btrfs and tmpfs do, overlayfs does not.
@@ -18,23 +26,28 @@ xfs, btrfs and tmpfs do, overlayfs does not.
 from __future__ import annotations
 
 import ctypes
+import errno
 import itertools
 import os
 import secrets
+import stat
 import struct
 import subprocess
 from pathlib import Path
 
-from hermes_sandbox.errors import RunnerFailed
+from hermes_sandbox.errors import Refused
 
 STAGE = Path("/run/hermes-sandbox")
-FIRST_DROP_ID, DROP_IDS = 1_900_000_000, 90_000_000  # far from the ids of users, services and container engines
+# Above what systemd gives containers (to 1,879,048,191) and sssd maps directory users to (to 2,000,200,000), below what
+# systemd keeps for foreign files (from 2,147,352,576). Two supervisors begin at places of their own.
+FIRST_DROP_ID, DROP_IDS = 2_001_000_000, 140_000_000
 MAX_ID = 0xFFFFFFFF
+TIER_HINT = "run as a plain user, or use --tier process"
 
 _CLONE_NEWNS = 0x20000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 8, 4096, 16384, 1 << 19
 _MNT_DETACH = 2
-_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV, _MOUNT_ATTR_IDMAP = 2, 4, 0x100000
@@ -46,11 +59,12 @@ _counter = itertools.count(secrets.randbelow(DROP_IDS))
 
 
 class MountRefused(OSError):
-    """The file system does not take an id map: another way is needed."""
+    """The file system, or a kernel before 5.12, does not take an id map: another way is needed."""
 
 
 def allocate_drop_id() -> int:
-    """A uid (and gid) that belongs to nobody. A new one each time: the kernel counts processes by it."""
+    """A uid (and gid) that belongs to nobody. A new one each time: the kernel counts processes by it, and what one
+    sandbox may signal or trace is no other's."""
     return FIRST_DROP_ID + next(_counter) % DROP_IDS
 
 
@@ -73,60 +87,64 @@ class Stage:
         self._maps: dict[tuple[int, int, int, int], int] = {}
 
     def enter(self) -> None:
-        """Give this thread a mount namespace with an empty stage. Raises RunnerFailed where root may not."""
+        """Give this thread a mount namespace with an empty stage. Raises Refused where root may not."""
         try:
-            STAGE.mkdir(mode=0o755, parents=False, exist_ok=True)
+            STAGE.mkdir(mode=0o755, exist_ok=True)
             found = STAGE.lstat()
-            if STAGE.is_symlink() or found.st_uid != 0:
-                raise RunnerFailed(f"{STAGE} is not root's own folder", hint=f"remove it: rm -r {STAGE}")
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
+                raise Refused(f"{STAGE} is not a folder that only root may write", hint=f"remove it: rm -r {STAGE}")
             _check(_libc.unshare(_CLONE_NEWNS), "unshare")
-            self._mount(None, "/", None, _MS_REC | _MS_PRIVATE, None)
-            self._mount(
-                b"hermes-sandbox", str(STAGE), b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=256k"
-            )
+            self._mount(None, "/", None, _MS_REC | _MS_SLAVE, None)
+            flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+            self._mount(b"hermes-sandbox", str(STAGE), b"tmpfs", flags, b"mode=0755,size=256k")
         except OSError as error:
-            raise RunnerFailed(
-                f"root may not mount here: {error.strerror}", hint="run as a plain user, or use --tier process"
-            ) from error
+            raise Refused(f"root may not mount here: {error.strerror}", hint=TIER_HINT) from error
 
     @staticmethod
     def _mount(source: bytes | None, target: str, kind: bytes | None, flags: int, data: bytes | None) -> None:
         _check(_libc.mount(source, os.fsencode(target), kind, ctypes.c_ulong(flags), data), "mount", target)
 
-    def _place(self, source: Path) -> Path:
-        """An empty file or folder on the stage to attach `source` to."""
+    def _place(self, is_folder: bool) -> Path:
+        """An empty file or folder on the stage to attach a source to."""
         place = STAGE / str(next(self._names))
-        if source.is_dir():
+        if is_folder:
             place.mkdir(mode=0o755)
         else:
             place.touch(mode=0o644)
         return place
 
     def bind(self, source: Path) -> Path:
-        """Attach `source`, with what is mounted below it, as it is. Returns where."""
-        place = self._place(source)
-        self._mount(os.fsencode(source), str(place), None, _MS_BIND | _MS_REC, None)
+        """Attach `source`, a folder or a file, as it is. Returns where. Raises OSError when it is not there."""
+        place = self._place(stat.S_ISDIR(source.stat().st_mode))
+        try:
+            self._mount(os.fsencode(source), str(place), None, _MS_BIND | _MS_REC, None)
+        except OSError:
+            _remove(place)
+            raise
         return place
 
     def idmapped(self, source: Path, owner: tuple[int, int], drop: tuple[int, int]) -> Path:
-        """Attach `source` so that `owner` (uid, gid) and `drop` have changed places. Returns where.
+        """Attach `source`, a folder or a file, so that what `owner` (uid, gid) owns shows as `drop`'s. Returns where.
 
-        Not what is mounted below it: another file system there may refuse, and has owners of its own. Raises
-        MountRefused when this one refuses."""
-        tree = _check(
-            _syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC),
-            "open_tree",
-            source,
-        )
+        Raises MountRefused when an id map cannot be had for it, OSError when it is not there."""
+        flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE
+        tree = _syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
+        if tree < 0 and ctypes.get_errno() == errno.ENOSYS:
+            raise MountRefused(errno.ENOSYS, f"an id map for {source}: this kernel is too old")
+        _check(tree, "open_tree", source)
         try:
             flags = _MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
             attributes = struct.pack("=QQQQ", flags, 0, 0, self._map(owner, drop))
-            if _syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, attributes, len(attributes)) < 0:
+            depth = _AT_EMPTY_PATH | _AT_RECURSIVE
+            if _syscall(_SYS_MOUNT_SETATTR, tree, b"", depth, attributes, len(attributes)) < 0:
                 number = ctypes.get_errno()
                 raise MountRefused(number, f"an id map for {source}: {os.strerror(number)}")
-            place = self._place(source)
+            place = self._place(stat.S_ISDIR(os.fstat(tree).st_mode))
             moved = _syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(place), _MOVE_MOUNT_F_EMPTY_PATH)
-            _check(moved, "move_mount", place)
+            if moved < 0:
+                number = ctypes.get_errno()
+                _remove(place)
+                raise OSError(number, f"move_mount: {os.strerror(number)}", str(place))
         finally:
             os.close(tree)
         return place
@@ -134,10 +152,7 @@ class Stage:
     def release(self, place: Path) -> None:
         """Take down what was attached at `place`. Sandboxes that have it keep it."""
         _check(_libc.umount2(os.fsencode(place), _MNT_DETACH), "umount", place)
-        if place.is_dir():
-            place.rmdir()
-        else:
-            place.unlink()
+        _remove(place)
 
     def forget_maps(self) -> None:
         """Close the id maps; mounts that use them keep them."""
@@ -160,25 +175,36 @@ def _swap(owner: int, drop: int) -> str:
     return "".join(f"{inside} {outside} {count}\n" for inside, outside, count in lines)
 
 
+def _remove(place: Path) -> None:
+    if place.is_dir():
+        place.rmdir()
+    else:
+        place.unlink()
+
+
 def _user_namespace(uid_map: str, gid_map: str) -> int:
-    helper = subprocess.Popen(
-        ["unshare", "--user", "--keep-caps", "cat"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={"PATH": os.defpath},
-    )
-    assert helper.stdin is not None
-    assert helper.stdout is not None
+    refused = Refused("user namespaces are refused here, or there is no unshare(1)", hint=TIER_HINT)
     try:
-        helper.stdin.write(b"1")  # cat gives it back when it runs, which is when its namespace is there
-        helper.stdin.flush()
+        helper = subprocess.Popen(
+            ["unshare", "--user", "cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.defpath},
+            bufsize=0,
+        )
+    except OSError as error:
+        raise refused from error
+    with helper:  # closes the pipes, which ends it, and reaps it
+        assert helper.stdin is not None
+        assert helper.stdout is not None
+        try:
+            helper.stdin.write(b"1")  # cat gives it back when it runs, which is when its namespace is there
+        except BrokenPipeError:
+            pass  # it has ended: so will what we read
         if helper.stdout.read(1) != b"1":
-            raise RunnerFailed("user namespaces are refused here", hint="allow them, or use --tier process")
+            raise refused
         for name, text in (("uid_map", uid_map), ("gid_map", gid_map)):
             with open(f"/proc/{helper.pid}/{name}", "w", encoding="ascii") as file:
                 file.write(text)
         return os.open(f"/proc/{helper.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        helper.stdin.close()
-        helper.stdout.close()
-        helper.wait()
