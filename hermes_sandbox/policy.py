@@ -2,9 +2,12 @@
 
 Layers go from weak to strong: built-in, toolset, tool, supervisor, call. Each may set a *policy*, which is what holds
 where nobody asks for something else, and a *ceiling*, which is the most that a stronger layer may ask for. A layer that
-sets a policy and no ceiling means both. A stronger layer may always ask for less; for more only up to the ceiling that
-stands. That binds a tool to its toolset's ceiling, and a call to its tool's. It does not bind the operator, who writes
-the toolset's layer, makes the supervisor, and starts commands with `exec`.
+sets a policy and no ceiling means both; one that sets a ceiling alone lowers what weaker layers set. A stronger layer
+may always ask for less; for more only up to the ceiling that stands. That binds a tool, and a tool's ceiling, to its
+toolset's ceiling, and a call to its tool's. It does not bind the operator, who writes the toolset's layer, makes the
+supervisor, and starts commands with `exec`. A list replaces the one below it.
+
+`tier`, `reuse` and `runner` have no order and so no ceiling: the caller may choose.
 
 Units: times in seconds (5, 2.5, "90s", "5m", "1h"), sizes in bytes ("64K", "256M", "2G" are powers of 1024).
 """
@@ -15,7 +18,6 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -26,6 +28,7 @@ UNSET = msgspec.UNSET
 Tier = Literal["namespaces", "landlock", "process"]
 Reuse = Literal["session", "never"]
 
+MOST = 1 << 62  # of any size or count: what the kernel, and JSON, can hold
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -33,17 +36,20 @@ _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 def parse_size(value: object) -> int:
     """Bytes. Raises ValueError with what to write instead."""
     if isinstance(value, str) and (
-        found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)
+        found := re.fullmatch(r"([0-9]{1,18})(\.[0-9]{1,6})?\s*([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)
     ):
-        value = int(float(found[1]) * _SIZES[found[2].upper()])
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        unit = _SIZES[found[3].upper()]
+        value = int(found[1]) * unit + int(float(found[2] or 0) * unit)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MOST:
         raise ValueError('write a size in bytes, such as 1048576, "64K", "256M" or "2G"')
     return value
 
 
 def parse_seconds(value: object) -> float:
     """Seconds. Raises ValueError with what to write instead."""
-    if isinstance(value, str) and (found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", value.strip())):
+    if isinstance(value, str) and (
+        found := re.fullmatch(r"([0-9]{1,10}(?:\.[0-9]{1,10})?)\s*(ms|s|m|h|)", value.strip())
+    ):
         value = float(found[1]) * _TIMES[found[2]]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         raise ValueError('write seconds, such as 5, 2.5, "90s", "5m" or "1h"')
@@ -51,9 +57,10 @@ def parse_seconds(value: object) -> float:
 
 
 def parse_count(value: object) -> int:
-    if isinstance(value, str) and value.strip().isdigit():
+    """A whole number above 0. Raises ValueError with what to write instead."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value.strip()):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MOST:
         raise ValueError("write a whole number above 0")
     return value
 
@@ -96,11 +103,14 @@ def _parse_names(value: object) -> tuple[str, ...]:
 def _parse_paths(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(path, str) and path for path in value):
         raise ValueError('write a list of paths, such as ["~/data", "/srv/models"]')
-    return tuple(os.path.abspath(os.path.expanduser(path)) for path in value)
+    paths = [os.path.expanduser(path) for path in value]
+    if odd := [path for path in paths if path.startswith("~") or not path.isprintable()]:
+        raise ValueError(f"{odd[0]!r} is no path: write an absolute one, or one that begins with ~/")
+    return tuple(map(os.path.abspath, paths))
 
 
 def _parse_packages(value: object) -> tuple[str, ...]:
-    return ("host",) if value == "host" else _parse_paths(value)
+    return ("host",) if value in ("host", ["host"], ("host",)) else _parse_paths(value)
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -140,7 +150,8 @@ OPTIONS: Mapping[str, Option] = {
 
 
 class PolicyLayer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one layer sets. UNSET: nothing. Build it with `layer`, which checks values and units."""
+    """What one layer sets. UNSET: nothing. Values may also be written as in a file, "256M" say: they are checked and
+    brought to their unit, which raises Refused. Paths that are relative are meant from the current folder."""
 
     timeout: float | msgspec.UnsetType = UNSET
     idle_timeout: float | msgspec.UnsetType = UNSET
@@ -161,8 +172,13 @@ class PolicyLayer(msgspec.Struct, frozen=True, kw_only=True):
     reuse: str | msgspec.UnsetType = UNSET
     runner: str | msgspec.UnsetType = UNSET
 
+    def __post_init__(self) -> None:
+        for name, value in self.set_keys().items():
+            msgspec.structs.force_setattr(self, name, _parsed(name, value, "policy"))
+
     def set_keys(self) -> dict[str, Any]:
-        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not UNSET}
+        values = msgspec.structs.astuple(self)
+        return {name: value for name, value in zip(self.__struct_fields__, values, strict=True) if value is not UNSET}
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,18 +225,23 @@ BUILT_IN_CEILING: Mapping[str, Any] = {
 def layer(values: Mapping[str, Any], where: str) -> PolicyLayer:
     """A layer out of what a file or a command line says. `where` is the path of the table, for errors. Raises
     Refused."""
-    parsed = {}
-    for name, value in values.items():
-        option = OPTIONS.get(name)
-        if option is None:
-            near = difflib.get_close_matches(name, OPTIONS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the keys are: {', '.join(OPTIONS)}"
-            raise Refused(f"{where}.{name} is no key of a policy", hint=hint)
-        try:
-            parsed[name] = option.parse(value)
-        except ValueError as error:
-            raise Refused(f"{where}.{name} = {value!r} cannot be used", hint=str(error)) from None
-    return PolicyLayer(**parsed)
+    return PolicyLayer(**{name: _parsed(name, value, where) for name, value in values.items()})
+
+
+def _parsed(name: str, value: object, where: str) -> Any:
+    path = f"{where}.{name}"
+    option = OPTIONS.get(name)
+    if option is None:
+        near = difflib.get_close_matches(name, OPTIONS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the keys are: {', '.join(OPTIONS)}"
+        raise Refused(f"{path} is no key of a policy", hint=hint)
+    try:
+        return option.parse(value)
+    except ValueError as error:
+        shown = repr(value)
+        raise Refused(
+            f"{path} = {shown if len(shown) <= 60 else shown[:57] + '...'} cannot be used", hint=str(error)
+        ) from None
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -240,39 +261,63 @@ def resolve(layers: Sequence[Layer]) -> Policy:
     ceilings: dict[str, tuple[Any, str]] = {name: (value, "built-in") for name, value in BUILT_IN_CEILING.items()}
     defaults = Policy()
     for each in layers:
+        own = each.ceiling.set_keys()
+        for name, most in own.items():
+            if each.bounded:
+                _check(f"ceiling.{name}", name, most, each.source, *_standing(name, ceilings))
+            ceilings[name] = (most, each.source)
+            current = values.get(name, getattr(defaults, name))
+            if _exceeds(OPTIONS[name], current, most):
+                values[name], sources[name] = _lowered(OPTIONS[name], current, most), each.source
         for name, value in each.policy.set_keys().items():
-            most, set_by = ceilings.get(name, (getattr(defaults, name), "built-in"))
-            if each.bounded and _exceeds(OPTIONS[name], value, most):
-                raise Refused(
-                    f"{name} = {_show(value)} ({each.source}) is beyond the ceiling {_show(most)}, set by {set_by}",
-                    hint=f"ask for no more than {_show(most)}, or raise ceiling.{name} in toolsets.toml",
-                )
+            if each.bounded or name in own:
+                _check(name, name, value, each.source, *_standing(name, ceilings))
             values[name], sources[name] = value, each.source
-            ceilings[name] = (value, each.source)
-        for name, value in each.ceiling.set_keys().items():
-            ceilings[name] = (value, each.source)
+            if name not in own:
+                ceilings[name] = (value, each.source)
     return Policy(**values, explicit=frozenset(values), sources=sources)
+
+
+def _standing(name: str, ceilings: Mapping[str, tuple[Any, str]]) -> tuple[Any, str]:
+    """The ceiling of a key, and who set it. Where nobody did, what is granted by default is all."""
+    return ceilings.get(name) or (getattr(Policy(), name), "built-in")
+
+
+def _check(path: str, name: str, value: Any, source: str, most: Any, set_by: str) -> None:
+    if _exceeds(OPTIONS[name], value, most):
+        asked, shown = format_value(name, value), format_value(name, most)
+        if asked == shown:  # the difference was rounded away
+            asked, shown = str(value), str(most)
+        raise Refused(
+            f"{path} = {asked} ({source}) is beyond the ceiling {shown}, set by {set_by}",
+            hint=f"ask for no more than {shown}, or raise ceiling.{name} in toolsets.toml",
+        )
 
 
 def _exceeds(option: Option, value: Any, most: Any) -> bool:
     if option.order == "number":
-        return most is not None and value > most
+        return most is not None and (value is None or value > most)
     if option.order == "choice":
         return option.choices.index(value) > option.choices.index(most)
     if option.order == "list":
-        return not all(any(_covers(granted, item) for granted in most) for item in value)
+        return not all(_grants(most, item) for item in value)
     return False
 
 
-def _covers(granted: str, item: str) -> bool:
-    """Whether granting `granted` grants `item`: the same name, or a path at or below it."""
-    return granted == item or (item.startswith("/") and Path(item).is_relative_to(granted))
+def _lowered(option: Option, value: Any, most: Any) -> Any:
+    """As much of `value` as the ceiling allows."""
+    return tuple(item for item in value if _grants(most, item)) if option.order == "list" else most
 
 
-def _show(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(value) + "]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _grants(granted: Sequence[str], item: str) -> bool:
+    """Whether a list grants `item`: it names it, or a folder that it really lies in, however symbolic links run."""
+    if item in granted:
+        return True
+    if not item.startswith("/"):
+        return False
+    real = os.path.realpath(item)
+    tops = [os.path.realpath(top) for top in granted if top.startswith("/")]
+    return any(real == top or real.startswith(f"{top.rstrip('/')}/") for top in tops)
 
 
 def format_value(name: str, value: Any) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +46,10 @@ def test_sizes_are_powers_of_1024(text: object, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("bad", [0, -1, True, 1.5, None, "", "M", "-1M", "1X", "1e3", "0", "0.1", [], "1M extra", "M1"])
+@pytest.mark.parametrize(
+    "bad",
+    [0, -1, True, 1.5, None, "", "M", "-1M", "1X", "1e3", "0", "0.1", [], "1M extra", "M1", "9" * 400, 1 << 62, "٣"],
+)
 def test_what_is_no_size(bad: object) -> None:
     with pytest.raises(ValueError, match='such as 1048576, "64K"'):
         parse_size(bad)
@@ -60,14 +65,33 @@ def test_times_are_seconds(text: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [0, -1, True, None, "", "s", "5d", "5 minutes", "-5", "1e3", float("nan"), float("inf"), 1e9, [], "0s"]
+    "bad",
+    [
+        0,
+        -1,
+        True,
+        None,
+        "",
+        "s",
+        "5d",
+        "5 minutes",
+        "-5",
+        "1e3",
+        float("nan"),
+        float("inf"),
+        1e9,
+        10**400,
+        "9" * 400,
+        [],
+        "0s",
+    ],
 )
 def test_what_is_no_time(bad: object) -> None:
     with pytest.raises(ValueError, match=r'such as 5, 2\.5, "90s"'):
         parse_seconds(bad)
 
 
-@pytest.mark.parametrize("bad", [0, -1, True, 1.5, "1.5", "", "many", None])
+@pytest.mark.parametrize("bad", [0, -1, True, 1.5, "1.5", "", "many", None, "9" * 5000, "²", 1 << 62])
 def test_what_is_no_count(bad: object) -> None:
     with pytest.raises(ValueError, match="whole number"):
         parse_count(bad)
@@ -98,6 +122,8 @@ def test_the_tables_name_the_same_keys() -> None:
         ({"env": ["A=B"]}, "test.env", "EXAMPLE_KEY"),
         ({"read": "/srv"}, "test.read", "list of paths"),
         ({"write": [""]}, "test.write", "list of paths"),
+        ({"write": ["~nobody_of_this_name/x"]}, "test.write", "begins with ~/"),
+        ({"read": ["/a\0b"]}, "test.read", "is no path"),
         ({"packages": "mine"}, "test.packages", "list of paths"),
     ],
 )
@@ -195,6 +221,67 @@ def test_a_stronger_layers_policy_becomes_the_ceiling_of_those_above() -> None:
     layers = [Layer("toolsets.x", of(pids=10), of(pids=100), bounded=False), Layer("tools.y", of(pids=20))]
     with pytest.raises(Refused, match=r"ceiling 20, set by tools\.y"):
         resolve([*layers, Layer("call", of(pids=30))])
+
+
+def test_a_ceiling_lowers_what_is_below_it(tmp_path: Path) -> None:
+    ceiling = of(timeout=30, cpu_time=60, network="none", read=["/srv/a"], memory="4G")
+    below = Layer("defaults", of(network="host", read=["/srv/a/b", "/srv/c"]), bounded=False)
+    policy = resolve([below, Layer("toolsets.x", PolicyLayer(), ceiling, bounded=False)])
+    assert (policy.timeout, policy.cpu_time) == (30.0, 60.0)  # of 120 s, and of no limit
+    assert (policy.network, policy.read) == ("none", ("/srv/a/b",))
+    assert policy.memory == 1 << 30  # it was below
+    assert policy.sources["timeout"] == policy.sources["cpu_time"] == policy.sources["read"] == "toolsets.x"
+    assert {"timeout", "cpu_time", "network", "read"} <= policy.explicit
+
+
+def test_a_tools_ceiling_stays_below_its_toolsets() -> None:
+    toolset = Layer("toolsets.x", of(memory="1G"), of(memory="4G"), bounded=False)
+    with pytest.raises(
+        Refused, match=r"ceiling\.memory = 64G \(tools\.y\) is beyond the ceiling 4G, set by toolsets\.x"
+    ):
+        resolve([toolset, Layer("tools.y", PolicyLayer(), of(memory="64G"))])
+    assert resolve([toolset, Layer("tools.y", PolicyLayer(), of(memory="2G")), Layer("call", of(memory="2G"))]).memory
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_layer_above_its_own_ceiling_contradicts_itself(bounded: bool) -> None:
+    with pytest.raises(Refused, match=r"timeout = 60s \(x\) is beyond the ceiling 30s, set by x"):
+        resolve([Layer("x", of(timeout=60), of(timeout=30), bounded=bounded)])
+
+
+def test_figures_that_look_alike_are_told_apart() -> None:
+    with pytest.raises(Refused, match=r"memory = 1073741825 \(call\) is beyond the ceiling 1073741824"):
+        resolve([Layer("x", of(memory="1G"), bounded=False), Layer("call", of(memory=(1 << 30) + 1))])
+
+
+def test_a_link_out_of_a_granted_folder_is_not_granted(tmp_path: Path) -> None:
+    """A tool may have made it, in the hope that a later call is asked to open what it leads to."""
+    granted, outside = tmp_path / "granted", tmp_path / "outside"
+    granted.mkdir()
+    outside.mkdir()
+    (granted / "in").mkdir()
+    (granted / "out").symlink_to(outside)
+    (tmp_path / "other_name").symlink_to(granted)
+    below = Layer("x", of(write=[str(granted)]), bounded=False)
+    with pytest.raises(Refused, match="write"):
+        resolve([below, Layer("call", of(write=[str(granted / "out")]))])
+    inside = [str(granted / "in"), str(tmp_path / "other_name" / "in")]
+    assert resolve([below, Layer("call", of(write=inside))]).write == tuple(inside)
+
+
+def test_a_layer_made_in_python_is_checked_too() -> None:
+    written: dict[str, Any] = {"memory": "256M", "timeout": "5s", "read": ["~/x"], "packages": ["host"]}
+    layered = PolicyLayer(**written)
+    assert (layered.memory, layered.timeout, layered.packages) == (256 << 20, 5.0, ("host",))
+    assert layered == of(**written)
+    with pytest.raises(Refused, match=r"policy\.pids = -1 cannot be used"):
+        PolicyLayer(pids=-1)
+
+
+def test_a_refusal_does_not_repeat_all_that_came() -> None:
+    with pytest.raises(Refused) as caught:
+        of(memory="9" * 1_000_000)
+    assert len(caught.value.message) < 200
 
 
 @pytest.mark.parametrize(
