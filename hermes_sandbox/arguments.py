@@ -1,9 +1,11 @@
 """A call's arguments: forgiving about how a model writes them, strict about what they are.
 
 Models write "42" for 42, "true" for true, a JSON string for a list, and one item for a list of one; where the schema
-leaves no doubt what was meant, it is made so (as Hermes does). Then the schema decides, by jsonschema-rs: its patterns
-run on a linear-time engine, so no schema of a hostile tool can hang the supervisor, and references to anything outside
-the schema are not followed.
+leaves no doubt what was meant, it is made so (as Hermes does). Then the schema decides, by jsonschema-rs.
+
+A schema is a stranger's word, and must not hold the supervisor up. Patterns run on a linear-time engine, references to
+anything outside the schema are not followed, and where references make it possible that one value is looked at in very
+many ways (`a` is this `b` or that `b`, `b` is this `c` or that `c`, ...) these are counted before the validator starts.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import difflib
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -19,6 +22,14 @@ from hermes_sandbox.errors import InvalidArguments
 
 MAX_SHOWN = 60  # characters of a value that an error repeats
 MAX_DEPTH = 64
+MAX_LOOKS = 10_000  # at parts of the schema, for one call's arguments; the validator needs up to 0.2 s for them
+
+# Which parts of a schema look at the same value again, and which at what is in it.
+_AGAIN = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+_INSIDE = (
+    *("items", "prefixItems", "contains", "unevaluatedItems"),
+    *("additionalProperties", "patternProperties", "unevaluatedProperties"),
+)
 
 
 def prepare(schema: Mapping[str, Any], args: Any) -> dict[str, Any]:
@@ -40,7 +51,10 @@ def prepare(schema: Mapping[str, Any], args: Any) -> dict[str, Any]:
         )
     plain = _plain(args)
     coerced = _coerce(plain, schema, 0)
-    if (wrong := next(_errors(schema, coerced), None)) is not None:
+    encoded = msgspec.json.encode(schema)
+    if b'"$ref"' in encoded or b'"$dynamicRef"' in encoded:
+        _count_looks(schema, coerced)
+    if (wrong := next(_errors(validator(encoded), schema, coerced), None)) is not None:
         raise wrong
     return coerced  # type: ignore[no-any-return]
 
@@ -115,6 +129,7 @@ def _from_text(text: str, types: set[str]) -> Any:
             parsed = msgspec.json.decode(stripped)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             return text
+        _finite(parsed, 0)
         if isinstance(parsed, float) and parsed.is_integer() and "number" not in types:
             parsed = int(parsed)
         if _kind_name(parsed) in types or (
@@ -124,8 +139,55 @@ def _from_text(text: str, types: set[str]) -> Any:
     return text
 
 
-def _errors(schema: Mapping[str, Any], args: dict[str, Any]) -> Iterator[InvalidArguments]:
-    for error in validator(msgspec.json.encode(schema)).iter_errors(args):
+def _count_looks(schema: Mapping[str, Any], args: Any) -> None:
+    """Walk the schema as a validator would, following references. Raises InvalidArguments when that has no good end."""
+    todo: list[tuple[Any, Any]] = [(schema, args)]
+    looks = 0
+    while todo:
+        node, value = todo.pop()
+        if not isinstance(node, Mapping):
+            continue
+        looks += 1
+        if looks > MAX_LOOKS:
+            raise InvalidArguments(
+                f"the schema can be read in too many ways for these arguments: more than {MAX_LOOKS}",
+                hint="nest the arguments less deeply, or mend the tool's schema",
+            )
+        todo += [(_referred(schema, node[key]), value) for key in ("$ref", "$dynamicRef") if key in node]
+        todo += [(part, value) for key in _AGAIN for part in _parts(key, node)]
+        if isinstance(value, dict):
+            properties = node.get("properties")
+            if isinstance(properties, Mapping):
+                todo += [(properties[name], item) for name, item in value.items() if name in properties]
+            value = list(value.values())
+        if isinstance(value, list):
+            todo += [(part, item) for key in _INSIDE for part in _parts(key, node) for item in value]
+
+
+def _parts(key: str, node: Mapping[str, Any]) -> list[Any]:
+    """The schemas below a keyword: one, a list, or for the two that have names a table of them."""
+    found = node.get(key)
+    if isinstance(found, Mapping) and key in ("dependentSchemas", "patternProperties"):
+        return list(found.values())
+    return found if isinstance(found, list) else [found]
+
+
+def _referred(schema: Any, reference: Any) -> Any:
+    """What "#/a/b" refers to. Raises InvalidArguments for any other kind of reference."""
+    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+        try:
+            for step in unquote(reference[1:]).split("/")[1:]:
+                name = step.replace("~1", "/").replace("~0", "~")
+                schema = schema[int(name)] if isinstance(schema, list) else schema[name]
+        except (KeyError, IndexError, ValueError, TypeError):
+            pass
+        else:
+            return schema
+    raise InvalidArguments(f"the tool's schema refers to {reference!r}", hint="it may refer to #/$defs/NAME in itself")
+
+
+def _errors(checker: Any, schema: Mapping[str, Any], args: dict[str, Any]) -> Iterator[InvalidArguments]:
+    for error in checker.iter_errors(args):
         path = ".".join(str(part) for part in error.instance_path) or "the arguments"
         message = str(error.message)
         if len(message) > 300:

@@ -53,6 +53,8 @@ def _node(node: Any, depth: int) -> Any:
         return node
     clean = {str(key): _part(str(key), value, depth) for key, value in node.items()}
     types = clean.get("type")
+    if isinstance(types, str) and clean.pop("nullable", None) is True:
+        types = [types, "null"]
     if isinstance(types, list):
         clean = _split_types(clean, [each for each in types if isinstance(each, str)])
     if "$ref" in clean:

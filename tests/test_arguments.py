@@ -1,0 +1,257 @@
+"""Arguments: forgiving about how a model writes them, strict about what they are, and never slow."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from hermes_sandbox.arguments import MAX_DEPTH, prepare
+from hermes_sandbox.errors import InvalidArguments
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer"},
+        "ratio": {"type": "number"},
+        "flag": {"type": "boolean"},
+        "text": {"type": "string"},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "numbers": {"type": "array", "items": {"type": "integer"}},
+        "options": {"type": "object", "properties": {"deep": {"type": "boolean"}}},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "mode": {"enum": ["a", "b"], "type": "string"},
+        "free": {},
+        "small": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sent"),
+    [
+        ("count", "42", 42),
+        ("count", " 42 ", 42),
+        ("count", "42.0", 42),
+        ("count", 42, 42),
+        ("count", "123456789012345678901234567890", 123456789012345678901234567890),
+        ("ratio", "0.5", 0.5),
+        ("ratio", "3", 3),
+        ("flag", "true", True),
+        ("flag", "False", False),
+        ("text", "42", "42"),
+        ("text", "null", "null"),
+        ("text", "[1]", "[1]"),
+        ("names", '["a", "b"]', ["a", "b"]),
+        ("names", "a", ["a"]),
+        ("names", [], []),
+        ("numbers", "7", [7]),
+        ("numbers", ["1", 2], [1, 2]),
+        ("numbers", 7, [7]),
+        ("options", '{"deep": "true"}', {"deep": True}),
+        ("options", {"deep": "false"}, {"deep": False}),
+        ("maybe", "null", None),
+        ("maybe", "None", None),
+        ("maybe", "5", 5),
+        ("either", "5", "5"),
+        ("free", "42", "42"),
+        ("mode", "a", "a"),
+        ("small", "9", 9),
+    ],
+)
+def test_what_a_model_means(name: str, given: object, sent: object) -> None:
+    found = prepare(SCHEMA, {name: given})[name]
+    assert (found, type(found)) == (sent, type(sent))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("count", "4.5", '"4.5" is not of type "integer"'),
+        ("count", "many", '"many" is not of type "integer"'),
+        ("count", True, "true is not of type"),
+        ("count", "true", "is not of type"),
+        ("count", None, "null is not of type"),
+        ("count", "1e400", "is not of type"),
+        ("ratio", "NaN", "is not of type"),
+        ("flag", "yes", "is not of type"),
+        ("flag", 1, "1 is not of type"),
+        ("text", 5, "5 is not of type"),
+        ("numbers", ["x"], '"x" is not of type "integer"'),
+        ("names", {"a": 1}, "names"),
+        ("mode", "c", "c"),
+        ("small", "10", "10"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_what_came(name: str, given: object, told: str) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        prepare(SCHEMA, {name: given})
+    assert caught.value.message.startswith(name)
+    assert told in caught.value.message
+
+
+def test_a_field_deep_inside_is_named_by_its_path() -> None:
+    with pytest.raises(InvalidArguments, match=r"^options\.deep: "):
+        prepare(SCHEMA, {"options": {"deep": "perhaps"}})
+    with pytest.raises(InvalidArguments, match=r"^numbers\.1: "):
+        prepare(SCHEMA, {"numbers": [1, "x"]})
+
+
+def test_a_missing_field_and_a_near_name() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+        "additionalProperties": False,
+    }
+    with pytest.raises(InvalidArguments) as caught:
+        prepare(schema, {"pth": "x"})
+    assert caught.value.hint == "did you mean path instead of pth?"
+    with pytest.raises(InvalidArguments) as caught:
+        prepare(schema, {})
+    assert '"path" is a required property' in caught.value.message
+    assert caught.value.hint == "it takes: path"
+
+
+def test_the_callers_own_data_is_not_changed() -> None:
+    given = {"numbers": ["1"], "options": {"deep": "true"}}
+    prepare(SCHEMA, given)
+    assert given == {"numbers": ["1"], "options": {"deep": "true"}}
+
+
+def test_text_of_an_object_is_read_and_none_is_empty() -> None:
+    assert prepare(SCHEMA, '{"count": 1}') == {"count": 1}
+    assert prepare(SCHEMA, None) == {}
+
+
+class Odd:
+    pass
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "not json",
+        "[1]",
+        "5",
+        "null",
+        '"text"',
+        [1],
+        5,
+        True,
+        '{"a": NaN}',
+        "[" * 5000,
+        "\ud800",
+        '{"a": "\\ud800"}',
+        {"a": float("nan")},
+        {"a": [float("inf")]},
+        {1: 2},
+        {"a": {1: 2}},
+        {"a": "\ud800"},
+        {"a": Odd()},
+    ],
+)
+def test_what_is_no_object_of_plain_data(args: object) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        prepare(SCHEMA, args)
+    assert caught.value.message
+
+
+def test_nesting_is_bounded() -> None:
+    deep: object = 1
+    for _ in range(MAX_DEPTH - 1):
+        deep = [deep]
+    assert prepare(SCHEMA, {"free": deep}) == {"free": deep}
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidArguments, match=f"more than {MAX_DEPTH} deep"):
+        prepare(SCHEMA, {"free": deep})
+
+
+def test_nesting_in_a_text_is_bounded_too() -> None:
+    schema = {"properties": {"a": {"type": "array"}}}
+    assert prepare(schema, {"a": "[" * 9 + "]" * 9}) == {"a": [[[[[[[[[]]]]]]]]]}
+    with pytest.raises(InvalidArguments, match="deep"):
+        prepare(schema, {"a": "[" * 900 + "]" * 900})
+
+
+def test_a_cycle_is_no_plain_data() -> None:
+    args: dict[str, object] = {}
+    args["self"] = args
+    with pytest.raises(InvalidArguments):
+        prepare(SCHEMA, args)
+
+
+def test_an_error_does_not_repeat_megabytes() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        prepare(SCHEMA, {"count": "x" * 5_000_000})
+    assert len(caught.value.message) < 400
+
+
+def test_a_pattern_that_backtracks_elsewhere_is_linear_here() -> None:
+    schema = {"properties": {"text": {"type": "string", "pattern": "^(a+)+$"}}}
+    began = time.monotonic()
+    with pytest.raises(InvalidArguments, match="text"):
+        prepare(schema, {"text": "a" * 50_000 + "b"})
+    assert time.monotonic() - began < 2
+
+
+def test_a_schema_that_doubles_at_each_level_does_not_hold_up_anybody() -> None:
+    """30 levels of "this or this" are a billion ways to look at one value."""
+    levels = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(30)}
+    schema = {"$defs": {**levels, "a30": {"type": "integer"}}, "properties": {"x": {"$ref": "#/$defs/a0"}}}
+    began = time.monotonic()
+    with pytest.raises(InvalidArguments, match="too many ways"):
+        prepare(schema, {"x": "text"})
+    assert time.monotonic() - began < 2
+
+
+def test_a_recursive_schema_that_doubles_with_the_arguments_depth_is_bounded() -> None:
+    node = {"type": "object", "properties": {"c": {"$ref": "#/$defs/t"}}}
+    schema = {"$defs": {"t": {"anyOf": [node, node]}}, "properties": {"x": {"$ref": "#/$defs/t"}}}
+    args: dict[str, object] = {"c": 1}
+    for _ in range(40):
+        args = {"c": args}
+    began = time.monotonic()
+    with pytest.raises(InvalidArguments, match="too many ways"):
+        prepare(schema, {"x": args})
+    assert time.monotonic() - began < 2
+    assert prepare(schema, {"x": {"c": {"c": {}}}}) == {"x": {"c": {"c": {}}}}
+
+
+def test_an_ordinary_recursive_schema_works_as_deep_as_people_write() -> None:
+    either = [
+        {"type": "object", "properties": {key: {"type": "array", "items": {"$ref": "#/$defs/f"}}}, "required": [key]}
+        for key in ("and", "or")
+    ]
+    leaf = {"type": "object", "properties": {"is": {"type": "string"}}, "required": ["is"]}
+    schema = {"$defs": {"f": {"anyOf": [*either, leaf]}}, "properties": {"where": {"$ref": "#/$defs/f"}}}
+    where: dict[str, object] = {"is": "x"}
+    for key in ("and", "or") * 2:
+        where = {key: [where, {"is": "y"}]}
+    assert prepare(schema, {"where": where}) == {"where": where}
+    with pytest.raises(InvalidArguments, match=r"^where"):
+        prepare(schema, json.loads(json.dumps({"where": where}).replace('"is"', '"isnt"')))
+
+
+@pytest.mark.parametrize("pointer", ["#/$defs/a~1b%25", "#/$defs/list/anyOf/0", "#/properties/y"])
+def test_references_are_followed_wherever_they_point(pointer: str) -> None:
+    number = {"type": "integer"}
+    schema = {
+        "$defs": {"a/b%": number, "list": {"anyOf": [number]}},
+        "properties": {"x": {"$ref": pointer}, "y": number},
+    }
+    assert prepare(schema, {"x": 1}) == {"x": 1}
+    with pytest.raises(InvalidArguments, match=r"^x: "):
+        prepare(schema, {"x": "one"})
+
+
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
+def test_references_by_an_anchor_are_refused(keyword: str) -> None:
+    """They could lead anywhere, and no tool's schema has them."""
+    schema = {"$defs": {"a": {"$anchor": "a", "type": "integer"}}, "properties": {"x": {keyword: "#a"}}}
+    with pytest.raises(InvalidArguments, match="refers to '#a'"):
+        prepare(schema, {"x": 1})
