@@ -90,10 +90,10 @@ def _packaged() -> str | None:
 
 def _version(program: str) -> tuple[int, ...]:
     try:
-        words = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        run = subprocess.run([program, "--version"], capture_output=True, encoding="utf-8", timeout=10, check=False)
     except (OSError, subprocess.SubprocessError):
         return (0,)
-    numbers = re.findall(r"\d+", words)
+    numbers = re.findall(r"\d+", run.stdout)
     return tuple(map(int, numbers[:3])) or (0,)
 
 

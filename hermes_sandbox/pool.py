@@ -9,9 +9,10 @@ A worker that was lost leaves its key marked, so that the next call on it can sa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import msgspec
 
 from hermes_sandbox import bootstrap, runners
 from hermes_sandbox.driver import Worker
-from hermes_sandbox.errors import ProtocolError, Refused, RunnerFailed, TimedOut
+from hermes_sandbox.errors import ProtocolError, Refused, RunnerFailed, SandboxError, TimedOut
 from hermes_sandbox.policy import Policy
 from hermes_sandbox.runners import WorkerSpec
 from hermes_sandbox.session import Session
@@ -51,6 +52,7 @@ class Pool:
         self._slots: dict[Key, Slot] = {}
         self._runners: dict[str, Any] = {}
         self._alive: set[Worker] = set()
+        self._starts: set[asyncio.Task[Worker]] = set()
         self._numbers = itertools.count(1)
 
     def __len__(self) -> int:
@@ -80,7 +82,7 @@ class Pool:
         try:
             lost, slot.lost = slot.lost, False
             if slot.worker is None or not slot.worker.usable:
-                slot.worker = await self._start(key.task_id, policy, workspace, env, tools)
+                slot.worker = await self._started(self._start(key.task_id, policy, workspace, env, tools))
             worker = slot.worker
             try:
                 yield worker, lost
@@ -100,6 +102,21 @@ class Pool:
         except TimeoutError:
             hint = "calls of one task run one after the other; use another task_id to run them side by side"
             raise TimedOut(f"waited {patience:g} s (timeout) for the task's earlier calls", hint=hint) from None
+
+    async def _started(self, start: Coroutine[Any, Any, Worker]) -> Worker:
+        """See a start to its end even if the caller is cancelled: only a whole start can be taken back."""
+        task = asyncio.ensure_future(start)
+        self._starts.add(task)
+        task.add_done_callback(self._starts.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(self._end_started(task)))
+            raise
+
+    async def _end_started(self, start: asyncio.Task[Worker]) -> None:
+        with contextlib.suppress(SandboxError):
+            await self._end(await start)
 
     async def _start(
         self, task_id: str, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Mapping[str, Path]
@@ -144,6 +161,7 @@ class Pool:
     async def close(self) -> None:
         """End every worker, however it was made, then the runners."""
         self._slots.clear()
+        await asyncio.gather(*self._starts, return_exceptions=True)
         await asyncio.gather(*(self._end(worker) for worker in list(self._alive)))
         await asyncio.gather(*(runner.close() for runner in self._runners.values()))
         self._runners.clear()

@@ -45,6 +45,8 @@ class Spawner:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             function, future = job
+            if not future.set_running_or_notify_cancel():
+                continue  # nobody waits for it any more; from here on a cancel comes too late
             try:
                 future.set_result(function())
             except BaseException as error:

@@ -78,7 +78,7 @@ class AsyncSupervisor:
         self._layer = policy or PolicyLayer()
         self._workspace = Path(workspace).resolve() if workspace is not None else None
         self._workspaces: dict[str, Path] = {}
-        self._pool = Pool(hide=(self._home,))
+        self._pool = Pool(hide=(self._home.resolve(),))
         folders = tool_folders if tool_folders is not None else (bundled("tool_modules"), self._home / "tools")
         self._catalog = Catalog(self._config, folders, DescribeCache(self._home), self._ask_describe, self._ask_check)
         self._policies: dict[tuple[str, str, PolicyLayer | None], tuple[Policy, str]] = {}

@@ -122,7 +122,7 @@ class Runner:
             cwd=spec.workspace,
             readable=readable,
             writable=writable,
-            hidden=[path for path in spec.hide if _in_sight(path, [*readable, *writable])],
+            hidden=_hidden(spec, [*readable, *writable]),
         )
         options, fds = bubblewrap.arguments(view)
         try:
@@ -323,8 +323,17 @@ def _is_system(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in bubblewrap.SYSTEM_FOLDERS)
 
 
-def _in_sight(path: Path, roots: Iterable[Path]) -> bool:
-    return path.exists() and any(path.is_relative_to(root) for root in roots)
+def _hidden(spec: WorkerSpec, shown: Iterable[Path]) -> list[Path]:
+    """The paths inside at which something hidden would show, whatever links lead there. What is not there yet is made:
+    a tool that made it would write what the operator's next command reads."""
+    found = []
+    for hidden in spec.hide:
+        for path in shown:
+            real = path.resolve()
+            if hidden.is_relative_to(real):
+                hidden.mkdir(mode=0o700, parents=True, exist_ok=True)
+                found.append(path / hidden.relative_to(real))
+    return found
 
 
 def _must_exist(paths: Iterable[Path]) -> None:
