@@ -94,12 +94,17 @@ class Registry:
             if report.problem:
                 self._problems[module.key] = report.problem
                 self._expected.update(dict.fromkeys(module.hints, module.key))
+            elif len(report.registrations) > MAX_TOOLS:
+                self._problems[module.key] = (
+                    f"it registers more than {MAX_TOOLS} tools: the first {MAX_TOOLS} are there"
+                )
             for raw in report.registrations[:MAX_TOOLS]:
                 try:
                     entry = msgspec.convert(raw, Registration)
                     info = self._info(module, entry)
                 except (msgspec.ValidationError, BadSchema, RecursionError) as error:
-                    self._problems[f"{module.key}: {_clean(str(raw.get('name', '?')), 64)}"] = str(error)
+                    name = " ".join(_clean(str(raw.get("name", "?")), 64).split())  # a line of `tools list` stays one
+                    self._problems[f"{module.key}: {name}"] = str(error)
                     continue
                 if (reason := self._conflict(module, entry)) is not None:
                     self._problems[f"{module.key}: {info.name}"] = reason
