@@ -1,19 +1,21 @@
 """A call's arguments: forgiving about how a model writes them, strict about what they are.
 
 Models write "42" for 42, "true" for true, a JSON string for a list, and one item for a list of one; where the schema
-leaves no doubt what was meant, it is made so (as Hermes does). Then the schema decides, by jsonschema-rs.
+leaves no doubt what was meant, it is made so (as Hermes does). What fits as it is stays as it is: "null" for a text
+that may be null is that text. Then the schema decides, by jsonschema-rs (13 ms to import, at the first call).
 
 A schema is a stranger's word, and must not hold the supervisor up. Patterns run on a linear-time engine, references to
-anything outside the schema are not followed, and where references make it possible that one value is looked at in very
-many ways (`a` is this `b` or that `b`, `b` is this `c` or that `c`, ...) these are counted before the validator starts.
+anything outside the schema are not followed, and where one value can be looked at in very many ways (`a` is this `b` or
+that `b`, `b` is this `c` or that `c`, ... or a long list under a long schema) these are counted before the validator
+starts. Words for what is wrong cost it a thousand times more than a yes or no, so they are asked for last, and once.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -21,8 +23,13 @@ import msgspec
 from hermes_sandbox.errors import InvalidArguments
 
 MAX_SHOWN = 60  # characters of a value that an error repeats
+MAX_TOLD = 300  # characters of what was expected
 MAX_DEPTH = 64
-MAX_LOOKS = 10_000  # at parts of the schema, for one call's arguments; the validator needs up to 0.2 s for them
+MAX_LOOKS = 1_000_000  # of a part of the schema at a value, for one call's arguments; some 0.3 s
+MAX_EXPLAINED = 200_000  # looks for which the validator can say what is wrong, in about the same time
+PLACE = 20  # looks that a part of the schema costs by itself, however few values it looks at
+SMALL = 1 << 20  # bytes of schema times bytes of arguments: below, there are few looks without references
+MASK = "\N{OBJECT REPLACEMENT CHARACTER}"  # stands for a value in the validator's words, which would repeat all of it
 
 # Which parts of a schema look at the same value again, and which at what is in it.
 _AGAIN = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
@@ -36,38 +43,42 @@ def prepare(schema: Mapping[str, Any], args: Any) -> dict[str, Any]:
     """The arguments to send: a new dict that fits `schema`. `args` may be a dict, the text of one, or None.
 
     Raises InvalidArguments that names the field, what was expected and what came."""
+    encoded = msgspec.json.encode(schema)
+    try:
+        checker = validator(encoded)
+    except ValueError as error:
+        raise InvalidArguments(f"the tool's schema cannot be used: {error}", hint="mend the tool") from None
+    plain, size = _plain(args)
+    coerced: dict[str, Any] = checker.coerce(plain)
+    many = checker.refers or len(encoded) * size > SMALL
+    looks = _count_looks(checker.schema, coerced) if many else 0
+    if not checker.compiled.is_valid(coerced):
+        raise InvalidArguments(checker.explain(coerced, looks), hint=_hint(schema, coerced))
+    return coerced
+
+
+# What came ------------------------------------------------------------------------------------------------------------
+
+
+def _plain(args: Any) -> tuple[dict[str, Any], int]:
+    """A deep copy as plain JSON data, and its bytes; what has no JSON is the caller's error."""
+    write = 'write an object: {"name": "value"}'
     if args is None:
-        args = {}
+        return {}, 0
     if isinstance(args, str):
         try:
             args = msgspec.json.decode(args)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-            raise InvalidArguments(
-                f"the arguments are no JSON: {error}", hint='write an object: {"name": "value"}'
-            ) from None
+            raise InvalidArguments(f"the arguments are no JSON: {error}", hint=write) from None
     if not isinstance(args, dict):
-        raise InvalidArguments(
-            f"the arguments are {_kind(args)}, not an object", hint='write an object: {"name": "value"}'
-        )
-    plain = _plain(args)
-    coerced = _coerce(plain, schema, 0)
-    encoded = msgspec.json.encode(schema)
-    if b'"$ref"' in encoded or b'"$dynamicRef"' in encoded:
-        _count_looks(schema, coerced)
-    if (wrong := next(_errors(validator(encoded), schema, coerced), None)) is not None:
-        raise wrong
-    return coerced  # type: ignore[no-any-return]
-
-
-def _plain(args: dict[str, Any]) -> dict[str, Any]:
-    """A deep copy as plain JSON data; what has no JSON is the caller's error."""
+        raise InvalidArguments(f"the arguments are {_kind(args)}, not an object", hint=write)
     try:
-        copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(_finite(args, 0)))
+        encoded = msgspec.json.encode(_finite(args, 0))
+        return msgspec.json.decode(encoded), len(encoded)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidArguments(
             f"the arguments have no JSON: {error}", hint="pass plain data, and text without lone surrogates"
         ) from None
-    return copied
 
 
 def _finite(value: Any, depth: int) -> Any:
@@ -79,46 +90,113 @@ def _finite(value: Any, depth: int) -> Any:
         for name, item in value.items():
             _finite(item, depth + 1)
             if not isinstance(name, str):
-                raise InvalidArguments(f"{name!r} is no name of an argument")
+                raise InvalidArguments(f"{_short(repr(name))} is no name of an argument")
     elif isinstance(value, list | tuple):
         for item in value:
             _finite(item, depth + 1)
     return value
 
 
-def _coerce(value: Any, schema: Any, depth: int) -> Any:
-    """`value` as `schema` means it, where that is plain; else unchanged."""
-    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+# What is meant, and what is wrong -------------------------------------------------------------------------------------
+
+
+class _Shape(NamedTuple):
+    """What a schema says of the values it takes, its alternatives and what it refers to included. `properties` and
+    `items` are set where only one of these has them."""
+
+    types: frozenset[str] = frozenset()
+    properties: Mapping[str, Any] | None = None
+    items: Any = None
+
+
+class Checker:
+    """One schema, compiled. `refers`: it has references, so one of its parts may count many times over."""
+
+    def __init__(self, schema: bytes, compiled: Any) -> None:
+        self.schema = msgspec.json.decode(schema)
+        self.compiled = compiled
+        self.refers = b'"$ref"' in schema or b'"$dynamicRef"' in schema
+        self._shapes: dict[int, _Shape] = {}
+
+    def coerce(self, args: dict[str, Any]) -> Any:
+        return self._coerce(args, self.schema, 0)
+
+    def _coerce(self, value: Any, node: Any, depth: int) -> Any:
+        """`value` as `node` means it, where that is plain; else unchanged."""
+        if not isinstance(node, Mapping) or depth > MAX_DEPTH:
+            return value
+        types, properties, items = self._shape(node, 0)
+        if isinstance(value, str) and "string" not in types:
+            value = _from_text(value, types)
+        kind = _kind_name(value)
+        if kind == "number" and "number" not in types and "integer" in types and value.is_integer():
+            value = int(value)
+        elif "array" in types and kind not in ("array", "null") and not types & {kind, "object"}:
+            value = value if kind == "integer" and "number" in types else [value]
+        if isinstance(value, dict) and properties is not None:
+            return {name: self._coerce(item, properties.get(name), depth + 1) for name, item in value.items()}
+        if isinstance(value, list) and items is not None:
+            return [self._coerce(item, items, depth + 1) for item in value]
         return value
-    types = _types(schema)
-    if isinstance(value, str) and "string" not in types:
-        value = _from_text(value, types)
-    if (
-        "array" in types
-        and not isinstance(value, list)
-        and value is not None
-        and not types & {_kind_name(value), "object"}
-    ):
-        value = [value]
-    if isinstance(value, dict) and isinstance(properties := schema.get("properties"), Mapping):
-        return {name: _coerce(item, properties.get(name), depth + 1) for name, item in value.items()}
-    if isinstance(value, list) and "items" in schema:
-        return [_coerce(item, schema["items"], depth + 1) for item in value]
-    return value
+
+    def _shape(self, node: Mapping[str, Any], depth: int) -> _Shape:
+        """Each node's is found once: a schema may have as many nodes as the arguments have values."""
+        if depth > MAX_DEPTH:
+            return _Shape()
+        if (known := self._shapes.get(id(node))) is not None:
+            return known
+        self._shapes[id(node)] = _Shape()  # for a node that leads back to itself
+        parts = [*_parts("anyOf", node), *_parts("oneOf", node)]
+        if "$ref" in node:
+            parts.append(_referred(self.schema, node["$ref"]))
+        shapes = [self._shape(part, depth + 1) for part in parts if isinstance(part, Mapping)]
+        properties = [each.properties for each in shapes if each.properties is not None]
+        items = [each.items for each in shapes if each.items is not None]
+        own = node.get("properties")
+        shape = _Shape(
+            _types(node).union(*(each.types for each in shapes)),
+            own if isinstance(own, Mapping) else properties[0] if len(properties) == 1 else None,
+            node.get("items", items[0] if len(items) == 1 else None),
+        )
+        self._shapes[id(node)] = shape
+        return shape
+
+    def explain(self, args: dict[str, Any], looks: int) -> str:
+        """What is wrong with arguments that do not fit."""
+        import jsonschema_rs
+
+        if looks > MAX_EXPLAINED:
+            return "the arguments do not fit the schema; where is too much to look for among so many"
+        try:
+            self.compiled.validate(args)
+        except jsonschema_rs.ValidationError as error:
+            path, text = _told(error)
+            return f"{path or 'the arguments'}: {text[:MAX_TOLD]}"
+        raise AssertionError("what did not fit now fits")
 
 
-def _types(schema: Mapping[str, Any]) -> set[str]:
-    declared = schema.get("type")
-    types = {declared} if isinstance(declared, str) else {t for t in declared or () if isinstance(t, str)}
-    for key in ("anyOf", "oneOf"):
-        if isinstance(schema.get(key), list):
-            types |= {t for part in schema[key] if isinstance(part, Mapping) for t in _types(part)}
-    if schema.get("nullable") is True:
-        types.add("null")
-    return types
+def _told(error: Any) -> tuple[str, str]:
+    """The path of the field, and words. Of several alternatives the one that got furthest into the value is meant; if
+    none got in, all are told."""
+    first = [branch[0] for branch in getattr(error.kind, "context", None) or () if branch]
+    if first and max(len(each.instance_path) for each in first) > len(error.instance_path):
+        return _told(max(first, key=lambda each: len(each.instance_path)))
+    words = [_words(each) for each in first] if 0 < len(first) <= 8 else [_words(error)]
+    return ".".join(map(str, error.instance_path)), ", and ".join(dict.fromkeys(words))
 
 
-def _from_text(text: str, types: set[str]) -> Any:
+def _words(error: Any) -> str:
+    return str(error.message).replace(MASK, _short(msgspec.json.encode(error.instance).decode()))
+
+
+def _types(node: Mapping[str, Any]) -> frozenset[str]:
+    """The types that a schema itself names."""
+    declared = node.get("type")
+    types = {declared} if isinstance(declared, str) else {each for each in declared or () if isinstance(each, str)}
+    return frozenset(types | {"null"} if node.get("nullable") is True else types)
+
+
+def _from_text(text: str, types: frozenset[str]) -> Any:
     stripped = text.strip()
     if "null" in types and stripped.lower() in ("null", "none"):
         return None
@@ -132,44 +210,49 @@ def _from_text(text: str, types: set[str]) -> Any:
         _finite(parsed, 0)
         if isinstance(parsed, float) and parsed.is_integer() and "number" not in types:
             parsed = int(parsed)
-        if _kind_name(parsed) in types or (
-            isinstance(parsed, int) and not isinstance(parsed, bool) and "number" in types
-        ):
+        if _kind_name(parsed) in types or (_kind_name(parsed) == "integer" and "number" in types):
             return parsed
     return text
 
 
-def _count_looks(schema: Mapping[str, Any], args: Any) -> None:
-    """Walk the schema as a validator would, following references. Raises InvalidArguments when that has no good end."""
-    todo: list[tuple[Any, Any]] = [(schema, args)]
+def _count_looks(schema: Mapping[str, Any], args: Any) -> int:
+    """Walk the schema as a validator would, following references, with all values of a place together. Raises
+    InvalidArguments when that has no good end."""
+    todo: list[tuple[Any, list[Any]]] = [(schema, [args])]
     looks = 0
     while todo:
-        node, value = todo.pop()
-        if not isinstance(node, Mapping):
+        node, values = todo.pop()
+        if not isinstance(node, Mapping) or not values:
             continue
-        looks += 1
+        looks += PLACE + len(values)
         if looks > MAX_LOOKS:
             raise InvalidArguments(
                 f"the schema can be read in too many ways for these arguments: more than {MAX_LOOKS}",
-                hint="nest the arguments less deeply, or mend the tool's schema",
+                hint="pass less, nest it less deeply, or mend the tool's schema",
             )
-        todo += [(_referred(schema, node[key]), value) for key in ("$ref", "$dynamicRef") if key in node]
-        todo += [(part, value) for key in _AGAIN for part in _parts(key, node)]
-        if isinstance(value, dict):
-            properties = node.get("properties")
-            if isinstance(properties, Mapping):
-                todo += [(properties[name], item) for name, item in value.items() if name in properties]
-            value = list(value.values())
-        if isinstance(value, list):
-            todo += [(part, item) for key in _INSIDE for part in _parts(key, node) for item in value]
+        again = [part for key in _AGAIN for part in _parts(key, node)]
+        again += [_referred(schema, node[key]) for key in ("$ref", "$dynamicRef") if key in node]
+        todo += [(part, values) for part in again]
+        inside = [part for key in _INSIDE for part in _parts(key, node)]
+        contents: list[Any] = [item for value in values if isinstance(value, list) for item in value]
+        named: dict[str, list[Any]] = {}
+        for value in values:
+            if isinstance(value, dict):
+                contents += value.values()
+                for name, item in value.items():
+                    named.setdefault(name, []).append(item)
+        todo += [(part, contents) for part in inside]
+        if isinstance(properties := node.get("properties"), Mapping):
+            todo += [(properties[name], items) for name, items in named.items() if name in properties]
+    return looks
 
 
 def _parts(key: str, node: Mapping[str, Any]) -> list[Any]:
     """The schemas below a keyword: one, a list, or for the two that have names a table of them."""
     found = node.get(key)
-    if isinstance(found, Mapping) and key in ("dependentSchemas", "patternProperties"):
-        return list(found.values())
-    return found if isinstance(found, list) else [found]
+    if isinstance(found, Mapping):
+        return list(found.values()) if key in ("dependentSchemas", "patternProperties") else [found]
+    return found if isinstance(found, list) else []
 
 
 def _referred(schema: Any, reference: Any) -> Any:
@@ -186,15 +269,6 @@ def _referred(schema: Any, reference: Any) -> Any:
     raise InvalidArguments(f"the tool's schema refers to {reference!r}", hint="it may refer to #/$defs/NAME in itself")
 
 
-def _errors(checker: Any, schema: Mapping[str, Any], args: dict[str, Any]) -> Iterator[InvalidArguments]:
-    for error in checker.iter_errors(args):
-        path = ".".join(str(part) for part in error.instance_path) or "the arguments"
-        message = str(error.message)
-        if len(message) > 300:
-            message = message[:300] + "..."
-        yield InvalidArguments(f"{path}: {message}", hint=_hint(schema, args))
-
-
 def _hint(schema: Mapping[str, Any], args: dict[str, Any]) -> str:
     properties = schema.get("properties")
     names = list(properties) if isinstance(properties, Mapping) else []
@@ -206,7 +280,7 @@ def _hint(schema: Mapping[str, Any], args: dict[str, Any]) -> str:
 
 
 @functools.lru_cache(maxsize=512)
-def validator(schema: bytes) -> Any:
+def validator(schema: bytes) -> Checker:
     """The compiled schema. Raises ValueError when it is no sound schema, names something outside itself, or has a
     pattern that the linear-time engine does not know."""
     import jsonschema_rs
@@ -215,11 +289,19 @@ def validator(schema: bytes) -> Any:
         raise ValueError(f"it refers to {address}, outside itself")
 
     try:
-        return jsonschema_rs.Draft202012Validator(
-            msgspec.json.decode(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=refuse
+        compiled = jsonschema_rs.Draft202012Validator(
+            msgspec.json.decode(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=refuse, mask=MASK
         )
+    except jsonschema_rs.ValidationError as error:
+        path = ".".join(map(str, error.instance_path))
+        raise ValueError(f"{path}: {_words(error)}"[:MAX_TOLD] if path else _words(error)[:MAX_TOLD]) from None
     except Exception as error:  # the library has several kinds, and a schema is a stranger's
-        raise ValueError(str(error)[:300]) from None
+        raise ValueError(str(error)[:MAX_TOLD]) from None
+    return Checker(schema, compiled)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
 def _kind_name(value: Any) -> str:

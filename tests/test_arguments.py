@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_sandbox.arguments import MAX_DEPTH, prepare
 from hermes_sandbox.errors import InvalidArguments
@@ -255,3 +257,123 @@ def test_references_by_an_anchor_are_refused(keyword: str) -> None:
     schema = {"$defs": {"a": {"$anchor": "a", "type": "integer"}}, "properties": {"x": {keyword: "#a"}}}
     with pytest.raises(InvalidArguments, match="refers to '#a'"):
         prepare(schema, {"x": 1})
+
+
+def test_a_long_list_under_a_long_schema_is_counted_before_it_is_walked() -> None:
+    parts = [{"minLength": length} for length in range(1, 2001)]
+    schema = {"properties": {"x": {"type": "array", "items": {"allOf": parts}}}}
+    began = time.monotonic()
+    with pytest.raises(InvalidArguments, match="too many ways"):
+        prepare(schema, {"x": [""] * 10_000})
+    assert time.monotonic() - began < 2
+    with pytest.raises(InvalidArguments, match=r"^x\.0: "):
+        prepare(schema, {"x": [""]})
+
+
+def test_a_long_text_that_is_a_list_costs_its_length_and_not_the_schemas() -> None:
+    schema = {"properties": {"x": {"type": "array", "items": {"anyOf": [{"type": "integer"}] * 5000}}}}
+    began = time.monotonic()
+    with pytest.raises(InvalidArguments, match="too many ways"):
+        prepare(schema, {"x": str(["1"] * 20_000).replace("'", '"')})
+    assert time.monotonic() - began < 2
+
+
+def test_long_lists_are_fine_and_the_bad_item_is_found() -> None:
+    numbers = list(range(100_000))
+    assert prepare(SCHEMA, {"numbers": numbers})["numbers"] == numbers
+    with pytest.raises(InvalidArguments, match=r"^numbers\.100000: "):
+        prepare(SCHEMA, {"numbers": [*numbers, "x"]})
+
+
+MODEL = {
+    "$defs": {"Point": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}},
+    "properties": {
+        "point": {"$ref": "#/$defs/Point"},
+        "maybe": {"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]},
+        "points": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/Point"}}, {"type": "null"}]},
+        "scalar_or_list": {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "number"}]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sent"),
+    [
+        ("point", {"x": "5"}, {"x": 5}),
+        ("point", '{"x": "5"}', {"x": 5}),
+        ("point", {"x": 5.0}, {"x": 5}),
+        ("maybe", {"x": "5"}, {"x": 5}),
+        ("maybe", "null", None),
+        ("points", [{"x": "5"}], [{"x": 5}]),
+        ("points", {"x": "5"}, [{"x": 5}]),
+        ("scalar_or_list", 5, 5),
+        ("scalar_or_list", "5", 5),
+        ("scalar_or_list", ["5"], [5]),
+    ],
+)
+def test_what_lies_behind_a_reference_or_an_alternative_is_meant_too(name: str, given: object, sent: object) -> None:
+    found = prepare(MODEL, {name: given})[name]
+    assert (found, repr(found)) == (sent, repr(sent))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("maybe", "x" * 500, ['maybe: "xxx', 'xxx... is not of type "object"', '"null"']),
+        ("maybe", {"x": "y"}, ['maybe.x: "y" is not of type "integer"']),
+        ("points", [{"x": 1}, {}], ['points.1: "x" is a required property']),
+        ("point", 5, ['point: 5 is not of type "object"']),
+    ],
+)
+def test_the_words_say_what_was_expected_however_much_came(name: str, given: object, told: list[str]) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        prepare(MODEL, {name: given})
+    assert all(words in caught.value.message for words in told), caught.value.message
+
+
+def test_a_schema_that_cannot_be_used_is_no_crash() -> None:
+    with pytest.raises(InvalidArguments, match=r"schema cannot be used: properties\.a\.pattern: "):
+        prepare({"properties": {"a": {"pattern": "(?=x)"}}}, {})
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=20,
+)
+ANYTHING = st.recursive(
+    st.none() | st.floats() | st.text(st.characters(exclude_categories=())) | st.binary() | st.integers(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner),
+    max_leaves=10,
+)
+VALID = st.fixed_dictionaries(
+    {},
+    optional={
+        "count": st.integers(),
+        "ratio": st.floats(allow_nan=False, allow_infinity=False),
+        "flag": st.booleans(),
+        "text": st.text() | st.sampled_from(["null", "42", "true", "[1]", '{"a": 1}']),
+        "names": st.lists(st.text() | st.sampled_from(["null", "1"])),
+        "numbers": st.lists(st.integers()),
+        "maybe": st.none() | st.integers(),
+        "either": st.integers() | st.text() | st.sampled_from(["5", "null"]),
+        "mode": st.sampled_from(["a", "b"]),
+        "free": PLAIN,
+    },
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SCHEMA["properties"])), PLAIN | ANYTHING) | ANYTHING)
+def test_whatever_comes_fits_or_is_an_error_of_the_caller(args: object) -> None:
+    try:
+        sent = prepare(SCHEMA, args)
+    except InvalidArguments:
+        return
+    assert prepare(SCHEMA, sent) == sent
+
+
+@given(VALID)
+def test_what_fits_stays_as_it_is(args: dict[str, object]) -> None:
+    sent = prepare(SCHEMA, args)
+    assert sent == args
+    assert prepare(SCHEMA, json.dumps(args)) == args
