@@ -19,6 +19,7 @@ import msgspec
 from hermes_sandbox import discovery
 from hermes_sandbox.config import Config
 from hermes_sandbox.discovery import ModuleFile
+from hermes_sandbox.errors import SandboxError
 from hermes_sandbox.exchange import Exchange, Watch
 from hermes_sandbox.registry import DescribeCache, DescribeReport, Registry, ToolInfo
 from hermes_sandbox.worker import wire
@@ -118,16 +119,19 @@ class Catalog:
 
     async def _ask_checks(self, tool: ToolInfo) -> None:
         module = self._modules[tool.module]
-        exchange = await self._check(tool, module, wire.Check(module.name), Watch(timeout=CHECK_TIMEOUT, grace=0.2))
-        done = exchange.reply if exchange.cause == "answered" else None
-        if isinstance(done, wire.CheckDone) and not done.problem:
-            states = {state.name: state for state in done.tools}
+        states: dict[str, wire.ToolState] = {}
+        try:
+            exchange = await self._check(tool, module, wire.Check(module.name), Watch(timeout=CHECK_TIMEOUT, grace=0.2))
+        except SandboxError as error:  # a policy of its own that cannot be had is no other tool's trouble
+            reason = error.message
         else:
-            reason = (
-                done.problem if done is not None else _why(exchange, f"its check took more than {CHECK_TIMEOUT:g} s")
-            )
-            states = {}
-            states[tool.name] = wire.ToolState(tool.name, available=False, reason=reason)
+            done = exchange.reply if exchange.cause == "answered" else None
+            if isinstance(done, wire.CheckDone):
+                reason, states = done.problem, {state.name: state for state in done.tools}
+            else:
+                reason = _why(exchange, f"its check took more than {CHECK_TIMEOUT:g} s")
+        if reason:
+            states = {tool.name: wire.ToolState(tool.name, available=False, reason=reason)}
         now = time.monotonic()
         for name in {tool.name, *states}:
             state = states.get(name) or wire.ToolState(
