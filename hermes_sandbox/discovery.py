@@ -18,12 +18,15 @@ import hashlib
 import os
 import re
 import stat
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 MAX_SOURCE = 1 << 20  # bytes of one tool file
+MAX_CACHE = 16 << 20  # bytes of one file of a cache
 MAX_WORDS = 100_000  # words and signs of one; 300 kB of ordinary code
 REGISTRY = "tools.registry"
 
@@ -61,34 +64,53 @@ class Facts(msgspec.Struct, frozen=True):
 class FactsCache:
     """Facts by the digest of the text, in one file: parsing every tool file at every start would cost some 10 ms each.
 
-    `save` keeps those that were asked for since `load`. A file that is damaged counts as absent."""
+    `save` keeps those that were asked for since it was made. What another version of this file or of Python found, and
+    a file that is damaged, count as absent."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._salt = f"{sys.version_info[:2]} {os.stat(__file__).st_mtime_ns} "
         self._used: dict[str, Facts] = {}
         try:
-            self._known = msgspec.json.decode(path.read_bytes(), type=dict[str, Facts])
+            self._known = msgspec.json.decode(read_whole(path, MAX_CACHE), type=dict[str, Facts])
         except (OSError, msgspec.MsgspecError, RecursionError, UnicodeError):
             self._known = {}
 
     def facts(self, digest: str, text: bytes) -> Facts:
-        self._used[digest] = self._known.get(digest) or _facts(text)
-        return self._used[digest]
+        key = self._salt + digest
+        self._used[key] = self._known.get(key) or _facts(text)
+        return self._used[key]
 
     def save(self) -> None:
         if self._used != self._known:
             write_whole(self._path, msgspec.json.encode(self._used))
 
 
+def read_whole(path: Path, most: int) -> bytes:
+    """A regular file of at most `most` bytes, without ever waiting for it. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(0, "it is no regular file")
+        if found.st_size > most:
+            raise OSError(0, f"it has {found.st_size} bytes, more than {most}")
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(fd)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file of a cache, or leave it: a home that cannot be written makes us slower, not wrong."""
-    import tempfile
-
+    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-        os.replace(file.name, path)
+        try:
+            new.write_bytes(data)
+            os.replace(new, path)
+        except OSError:
+            new.unlink(missing_ok=True)
 
 
 class _Folder:
@@ -109,7 +131,7 @@ class _Folder:
         """The digest of a file, and what it says."""
         if name not in self._seen:
             try:
-                text = _read(self._path / f"{name}.py")
+                text = read_whole(self._path / f"{name}.py", MAX_SOURCE)
             except OSError as error:
                 self._seen[name] = "", Facts(problem=f"it cannot be read: {error.strerror or error}")
             else:
@@ -158,26 +180,13 @@ def _facts(text: bytes) -> Facts:
     if len(re.findall(rb"\w+|[^\w\s]", text)) > MAX_WORDS:
         return Facts(problem=f"it has more than {MAX_WORDS} words and signs")
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings(action="ignore"):  # about a stranger's string escapes, on our stderr
+            tree = ast.parse(text)
     except SyntaxError as error:
         return Facts(problem=f"it is no Python: {error.msg} (line {error.lineno})")
     except (ValueError, RecursionError, MemoryError) as error:
         return Facts(problem=f"it is no Python: {str(error) or type(error).__name__}")
     return _said(text, tree)
-
-
-def _read(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(0, "it is no regular file")
-        if found.st_size > MAX_SOURCE:
-            raise OSError(0, f"it has {found.st_size} bytes, more than {MAX_SOURCE}")
-        with open(fd, "rb", closefd=False) as file:
-            return file.read(MAX_SOURCE)
-    finally:
-        os.close(fd)
 
 
 def _said(text: bytes, tree: ast.Module) -> Facts:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from hermes_sandbox.policy import Policy
 from hermes_sandbox.runners import WorkerSpec
 from hermes_sandbox.session import Session
 
+_numbers = itertools.count(1)  # of workers, in this process: several supervisors may live in it
 MAX_WORKERS = 256  # alive at once in one supervisor; a task that is over must be closed with close_task
 
 
@@ -53,7 +53,6 @@ class Pool:
         self._runners: dict[str, Any] = {}
         self._alive: set[Worker] = set()
         self._starts: set[asyncio.Task[Worker]] = set()
-        self._numbers = itertools.count(1)
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -126,7 +125,7 @@ class Pool:
                 f"{MAX_WORKERS} workers are alive, which is the most", hint="close tasks that are over with close_task"
             )
         runner = self._runner(policy.runner)
-        name = f"{os.getpid()}-{next(self._numbers)}"
+        name = str(next(_numbers))
         spec = WorkerSpec(name=name, policy=policy, workspace=workspace, env=env, hide=self._hide)
         process = await runner.start(spec)
         worker = Worker(process, Session(process.boot.nonce), task_id)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
+import os
 import re
 import sys
 import unicodedata
@@ -25,13 +26,15 @@ import msgspec
 
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.config import Config
-from hermes_sandbox.discovery import ModuleFile, write_whole
+from hermes_sandbox.discovery import MAX_CACHE, ModuleFile, read_whole, write_whole
 from hermes_sandbox.errors import Unavailable
 from hermes_sandbox.schemas import BadSchema, parameters_of
 from hermes_sandbox.worker import wire
 
 MAX_TOOLS = 256  # of one module
 MAX_DESCRIPTION = 32 << 10  # characters
+MAX_REASON = 2000  # characters of a problem
+MAX_CACHED = 512  # reports on disk; the oldest go
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOOLSET = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -92,7 +95,7 @@ class Registry:
         for module in modules:
             report = reports[module.key]
             if report.problem:
-                self._problems[module.key] = report.problem
+                self._problems[module.key] = _clean(report.problem, MAX_REASON)
                 self._expected.update(dict.fromkeys(module.hints, module.key))
             elif len(report.registrations) > MAX_TOOLS:
                 self._problems[module.key] = (
@@ -104,12 +107,18 @@ class Registry:
                     info = self._info(module, entry)
                 except (msgspec.ValidationError, BadSchema, RecursionError) as error:
                     name = " ".join(_clean(str(raw.get("name", "?")), 64).split())  # a line of `tools list` stays one
-                    self._problems[f"{module.key}: {name}"] = str(error)
+                    self._problems[f"{module.key}: {name}"] = _clean(str(error), MAX_REASON)
                     continue
                 if (reason := self._conflict(module, entry)) is not None:
                     self._problems[f"{module.key}: {info.name}"] = reason
+                    self._expected.setdefault(info.name, f"{module.key}: {info.name}")
                 else:
                     self._tools[info.name] = info
+        for name in sorted(self._config.tools.keys() - self._tools.keys() - self._expected.keys()):
+            near = difflib.get_close_matches(name, self._tools, n=1)
+            self._problems[f"toolsets.toml: tools.{name}"] = "there is no such tool" + (
+                f": did you mean {near[0]}?" if near else ""
+            )
 
     def _info(self, module: ModuleFile, entry: Registration) -> ToolInfo:
         if not _NAME.fullmatch(entry.name):
@@ -161,7 +170,7 @@ class Registry:
         if (tool := self._tools.get(name)) is not None:
             return tool
         if (module := self._expected.get(name)) is not None:
-            raise Unavailable(f"the tool {name!r} did not load: {self._problems[module]}", hint=f"mend {module}")
+            raise Unavailable(f"the tool {name!r} did not load: {self._problems[module]}", hint=f"see {module}")
         near = difflib.get_close_matches(name, self._tools, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "see what there is with: hermes-sandbox tools list"
         raise Unavailable(f"there is no tool {name!r}", hint=hint)
@@ -195,7 +204,8 @@ class DescribeCache:
 
     def __init__(self, home: Path) -> None:
         self.folder = home / "cache" / "describe"
-        self._salt = f"{wire.VERSION} {sys.version_info[:3]} local"
+        shim = os.stat(Path(wire.__file__).with_name("tools_shim.py")).st_mtime_ns  # what makes a report of a module
+        self._salt = f"{wire.VERSION} {shim} {sys.version_info[:3]} local"
 
     def _path(self, module: ModuleFile) -> Path:
         name = hashlib.sha256(f"{self._salt} {module.name} {module.digest}".encode()).hexdigest()[:32]
@@ -203,7 +213,7 @@ class DescribeCache:
 
     def read(self, module: ModuleFile) -> DescribeReport | None:
         try:
-            return msgspec.json.decode(self._path(module).read_bytes(), type=DescribeReport)
+            return msgspec.json.decode(read_whole(self._path(module), MAX_CACHE), type=DescribeReport)
         except (OSError, msgspec.MsgspecError, RecursionError, UnicodeError):
             return None
 
@@ -212,9 +222,15 @@ class DescribeCache:
         if report.problem:
             return
         write_whole(self._path(module), msgspec.json.encode(report))
+        with contextlib.suppress(OSError):
+            kept = sorted(self.folder.glob("?" * 32 + ".json"), key=os.path.getmtime)
+            for path in kept[:-MAX_CACHED]:
+                path.unlink()
 
 
 def _clean(text: str, limit: int) -> str:
     """Without control characters, which could paint a terminal or hide text, and not longer than `limit`."""
-    kept = "".join(c for c in text[:limit] if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
-    return kept
+    text = text[:limit]
+    if text.replace("\n", "").replace("\t", "").isprintable():  # nearly always, and much faster
+        return text
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))

@@ -33,13 +33,14 @@ def main() -> int:
         tier = best_tier(workspace)
         settings = layer({"tier": tier}, "demo")
         folders = [bundled("tool_modules"), HERE / "demo_tools"]
-        with Supervisor(workspace=workspace, home=workspace / ".hermes", tool_folders=folders, policy=settings) as tools:
+        home = workspace / ".hermes"
+        with Supervisor(workspace=workspace, home=home, tool_folders=folders, policy=settings) as tools:
             print(f"tools: {', '.join(tool.name for tool in tools.tools())}\n")
             return report(tools)
 
 
 def best_tier(workspace: Path) -> str:
-    """`namespaces` where it can be had. Where not, the demo says why, and goes on with less, as a user could choose to."""
+    """`namespaces` where it can be had. Where not, the demo says why, and goes on with less, as a user may choose."""
     with Supervisor(workspace=workspace) as tools:
         probe = tools.exec(["true"])
     if probe.outcome != "refused" or probe.error is None:
@@ -64,7 +65,7 @@ def report(tools: Supervisor) -> int:
     for name, result, _expected in steps:
         print(row(name, result))
     wrong = [name for name, result, expected in steps if result.outcome != expected]
-    print(f"\nthe supervisor is alive; {len(steps)} calls, {len(wrong)} ended otherwise than expected {wrong or ''}".rstrip())
+    print(f"\nthe supervisor is alive; {len(steps)} calls, {len(wrong)} ended otherwise than expected")
     return 1 if wrong else 0
 
 
@@ -73,7 +74,8 @@ def row(name: str, result: CallResult) -> str:
     cpu = f"{usage.cpu_s:.2f}s" if usage.cpu_s is not None else "-"
     peak = f"{usage.peak_bytes >> 20}M" if usage.peak_bytes is not None else "-"
     how = result.error.message if result.error is not None else result.stdout_tail.strip() or str(result.result)
-    return f"{name:<22}{result.outcome:<10}{usage.wall_s:>7.2f}s{cpu:>8}{peak:>9}  {result.tier:<12}{how.splitlines()[0][:70]}"
+    cost = f"{usage.wall_s:>7.2f}s{cpu:>8}{peak:>9}"
+    return f"{name:<22}{result.outcome:<10}{cost}  {result.tier:<12}{how.splitlines()[0][:60]}"
 
 
 if __name__ == "__main__":

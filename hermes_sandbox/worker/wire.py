@@ -8,22 +8,23 @@ Theory of operation
     else a runner prints there (bwrap's complaints, an ssh banner) is told apart from it.
 
     This file is imported twice: here, where msgspec reads the classes to validate every byte that comes from a worker,
-    and in the worker as `hermes_worker.wire`. There it needs the names alone, and `dataclasses` would cost every cold
-    start 17 ms: the worker builds plain dicts with `message()`, which refuses a field that the class does not have.
+    and in the worker as `hermes_worker.wire`. There is no msgspec there, and dataclasses would cost every cold start
+    17 ms: the worker needs the names alone, and builds plain dicts with `message()`, which refuses a field that the
+    class does not have.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __name__ != "hermes_worker.wire":
-    from dataclasses import dataclass, field
+    from msgspec import Struct as Message
 else:
 
-    def dataclass(**_options):
-        return lambda cls: cls
+    class Message:
+        """Takes the options that msgspec's Struct would, and is nothing else: over there only the names are used."""
 
-    def field(**_options):
-        return None
+        def __init_subclass__(cls, **_options):
+            pass
 
 
 VERSION = 1
@@ -62,8 +63,7 @@ NOT_STARTED = -32006
 METHOD_NOT_FOUND = -32601
 
 
-@dataclass(frozen=True)
-class Boot:
+class Boot(Message, frozen=True):
     """What init must know before it starts the worker. Sent after the zip, not as a frame; None is no limit.
 
     `memory` and `cpu_time` are only set where no cgroup does the work: then init watches the tree.
@@ -73,8 +73,8 @@ class Boot:
     pid_namespace: bool = False
     seccomp: bool = False
     cwd: str = "/"
-    env: dict[str, str] = field(default_factory=dict)
-    packages: list[str] = field(default_factory=list)
+    env: dict[str, str] = {}  # noqa: RUF012 - msgspec makes a new one for each message
+    packages: list[str] = []  # noqa: RUF012
     memory: int | None = None
     memory_data: int | None = None
     cpu_watch: bool = False
@@ -83,18 +83,15 @@ class Boot:
     open_files: int | None = None
 
 
-@dataclass(frozen=True)
-class Describe:
+class Describe(Message, frozen=True):
     module: str
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Message, frozen=True):
     module: str
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Message, frozen=True):
     """`context` becomes keyword arguments of the handler. `cpu_time` in s, `result_limit` in bytes of UTF-8."""
 
     module: str
@@ -105,50 +102,43 @@ class Call:
     cpu_time: float | None = None
 
 
-@dataclass(frozen=True)
-class Exec:
+class Exec(Message, frozen=True):
     argv: list[str]
     cwd: str
     env: dict[str, str]
     cpu_time: float | None = None
 
 
-@dataclass(frozen=True)
-class Stdin:
+class Stdin(Message, frozen=True):
     id: int
     data: bytes = b""
     eof: bool = False
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(Message, frozen=True):
     id: int
     signal: int
 
 
-@dataclass(frozen=True)
-class Cancel:
+class Cancel(Message, frozen=True):
     """Stop request `id`: TERM what it started, KILL what is left after `grace` s, then answer."""
 
     id: int
     grace: float
 
 
-@dataclass(frozen=True)
-class Bye:
+class Bye(Message, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(Message, frozen=True):
     wire: int
     nonce: str
     python: str
     uid: int
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(Message, frozen=True):
     """A piece of what a command of `exec` wrote. `data` is base64 on the wire."""
 
     id: int
@@ -156,29 +146,25 @@ class Output:
     data: bytes
 
 
-@dataclass(frozen=True)
-class Credit:
+class Credit(Message, frozen=True):
     id: int
     bytes: int
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(Message, frozen=True):
     level: int
     name: str
     message: str
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Message, frozen=True):
     """What a request cost in the worker and the children that it waited for, by getrusage."""
 
     cpu_s: float
     peak_bytes: int
 
 
-@dataclass(frozen=True)
-class CallDone:
+class CallDone(Message, frozen=True):
     """`text` or `multimodal`. `mark`: init reports DRAINED with it behind the last print of this call; 0: no print.
     `leftovers`: processes that the call had left running and that were ended."""
 
@@ -189,24 +175,21 @@ class CallDone:
     leftovers: int = 0
 
 
-@dataclass(frozen=True)
-class ExecDone:
+class ExecDone(Message, frozen=True):
     cost: Cost
     code: int | None = None
     signal: int | None = None
     leftovers: int = 0
 
 
-@dataclass(frozen=True)
-class DescribeDone:
+class DescribeDone(Message, frozen=True):
     """One dict for each `registry.register` of the module (see `tools_shim`), or why it did not load."""
 
     registrations: list[dict[str, object]]
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class ToolState:
+class ToolState(Message, frozen=True):
     """What a tool's check_fn and dynamic_schema_overrides said just now."""
 
     name: str
@@ -215,14 +198,12 @@ class ToolState:
     overrides: dict[str, object] | None = None
 
 
-@dataclass(frozen=True)
-class CheckDone:
+class CheckDone(Message, frozen=True):
     tools: list[ToolState]
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(Message, frozen=True):
     """`data` of an error reply. `kind` is the exception's class name, `errno` its number if it is an OSError."""
 
     kind: str = ""
@@ -234,19 +215,16 @@ class Trouble:
     leftovers: int = 0
 
 
-@dataclass(frozen=True)
-class Printed:
+class Printed(Message, frozen=True):
     stream: str
     data: bytes
 
 
-@dataclass(frozen=True)
-class Drained:
+class Drained(Message, frozen=True):
     mark: int
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(Message, frozen=True):
     """What the whole tree has used so far: CPU s, resident bytes that are not shared, processes."""
 
     cpu_s: float
@@ -254,8 +232,7 @@ class Spent:
     pids: int
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Message, frozen=True):
     """How the worker ended, sent when every process of the sandbox but init is dead and reaped.
     `limit`: "memory" if init's watch ended it."""
 

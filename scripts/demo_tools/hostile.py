@@ -1,5 +1,7 @@
 """Three tools that no agent should have to survive in its own process."""
 
+from __future__ import annotations
+
 import ctypes
 
 from tools.registry import registry
