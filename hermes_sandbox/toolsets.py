@@ -1,4 +1,8 @@
-"""Resolves names of toolsets to names of tools."""
+"""Resolves names of toolsets to names of tools.
+
+A name may mean several things. The operator's word goes first: a configured toolset, then an alias, then what a tool
+file made up, a toolset of its own or its tool. So no file can take over "web_tools" by registering under it.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,9 @@ def resolve(wanted: Iterable[str], config: Config, registry: Registry) -> set[st
     seen: set[str] = set()
     todo = [name.strip() for name in wanted]
     while todo:
-        name = aliases.get(todo[-1], todo[-1])
-        todo.pop()
+        name = todo.pop()
+        if name not in config.toolsets:
+            name = aliases.get(name, name)
         if name in seen:  # a cycle, or a diamond
             continue
         seen.add(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_sandbox.config import FILE, load
+from hermes_sandbox.config import FILE, Variable, load
 from hermes_sandbox.errors import Refused
 from hermes_sandbox.policy import UNSET, resolve
 
@@ -68,6 +68,32 @@ def test_layers_go_from_weak_to_strong(tmp_path: Path) -> None:
     assert [each.source for each in config.layers("unknown", "unknown")] == ["defaults"]
 
 
+def test_who_says_web_does_not_get_what_is_granted_to_web(tmp_path: Path) -> None:
+    """A tool file names its own toolset, and may lie."""
+    text = '[toolsets.web]\ntools = ["search"]\n[toolsets.web.policy]\nnetwork = "host"\nenv = ["KEY"]\ntimeout = 5\n'
+    write(tmp_path, text + '[tools.liar.policy]\ntimeout = "10m"\n[toolsets.open.policy]\nenv = ["KEY"]\n')
+    config = load(tmp_path)
+    granted = resolve(config.layers("web", "search"))
+    assert (granted.network, granted.env, granted.timeout) == ("host", ("KEY",), 5.0)
+    liar = resolve(config.layers("web", "liar"))
+    assert (liar.network, liar.env) == ("none", ())
+    assert liar.timeout == 600.0  # the operator's own word for this tool is not bound by a toolset that is not its own
+    assert resolve(config.layers("open", "anybody")).env == ("KEY",)  # it lists nobody, so it means all
+
+
+def test_the_operator_may_grant_to_a_tool_of_no_toolset(tmp_path: Path) -> None:
+    write(tmp_path, '[tools.lone.policy]\nnetwork = "host"\n')
+    assert resolve(load(tmp_path).layers("lone", "lone")).network == "host"
+
+
+def test_variables_and_distributions_are_data(tmp_path: Path) -> None:
+    asked = '[env.KEY]\ndescription = "d"\nprompt = "p"\nurl = "https://example.org"\npassword = true\n'
+    write(tmp_path, asked + "[distributions.mixed]\nfile = 50\nweb = 12.5\n")
+    config = load(tmp_path)
+    assert config.env["KEY"] == Variable(description="d", prompt="p", url="https://example.org", password=True)
+    assert config.distributions == {"mixed": {"file": 50, "web": 12.5}}
+
+
 def test_a_tool_above_its_toolsets_ceiling_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "[toolsets.x.ceiling]\ntimeout = 10\n[tools.y.policy]\ntimeout = 11\n")
     with pytest.raises(Refused, match=r"tools\.y.*toolsets\.x"):
@@ -95,6 +121,16 @@ def test_a_tool_above_its_toolsets_ceiling_is_refused(tmp_path: Path) -> None:
         ("[toolsets.x]\ndescription = 5", "toolsets.x.description is no text", "quotes"),
         ("[tools.y]\nmodule = 5", "tools.y.module is no text", "quotes"),
         ("[tools.y]\nmodule = 'y'", "tools.y.module", "user:NAME"),
+        ("[tools.y]\nmodule = 'user:../x'", "tools.y.module", "user:NAME"),
+        ("[toolsets.x.policy]\nread = ['data']", "toolsets.x.policy.read holds the relative path 'data'", "~/"),
+        ("[defaults]\nwrite = ['../x']", "defaults.write holds the relative path", "~/"),
+        ("[toolsets.x.ceiling]\ntier = 'process'", "toolsets.x.ceiling.tier", "policy"),
+        ("[env.A]\nsecret = true", "env.A: unknown key 'secret'", "the keys are: description"),
+        ("[env.A]\npassword = 'yes'", "env.A.password is neither", "without quotes"),
+        ("[env]\nA = 1", "env.A is no table", "[env.A]"),
+        ("[distributions.d]\nweb = 101", "distributions.d.web is no percentage", "0 to 100"),
+        ("[distributions]\nd = 5", "distributions.d is no table", "[distributions.d]"),
+        ("core = " + "[" * 100_000, "is no TOML", "mend the file"),
         ("not toml", "is no TOML", "mend the file"),
     ],
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from hermes_sandbox.bundled import bundled
-from hermes_sandbox.discovery import MAX_SOURCE, FactsCache, ModuleFile, discover
+from hermes_sandbox.discovery import MAX_SOURCE, MAX_WORDS, FactsCache, ModuleFile, discover, write_whole
+from tests.support import rss
 
 REGISTER = 'registry.register("{0}", "t", {{}}, print)\n'
 IMPORT = "from tools.registry import registry\n"
@@ -195,3 +197,46 @@ def test_facts_are_kept_by_content_and_a_damaged_cache_counts_as_absent(folder: 
     assert discover(folder, fresh) == look(folder)
     add(folder, "tool", "")
     assert [module.name for module in discover(folder, FactsCache(path))] == ["bad"]
+
+
+def test_the_parsers_warnings_about_strangers_files_are_not_ours(
+    folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    add(folder, "tool", IMPORT + REGISTER.format("x") + 'pattern = "\\d"\nif pattern is "x": pass\n')
+    assert found(folder)["tool"].problem == ""
+    assert not recwarn.list
+
+
+def test_long_chains_of_names_are_no_trouble(folder: Path) -> None:
+    """They parse, but are too long for whatever walks them by recursion."""
+    add(folder, "tool", IMPORT + "registry" + ".a" * 900 + ".register('y')\n" + REGISTER.format("x"))
+    assert found(folder)["tool"].hints == ("x",)
+
+
+def test_a_dense_file_below_the_limit_costs_little(folder: Path) -> None:
+    add(folder, "statements", IMPORT + REGISTER.format("x") + "a;" * (MAX_WORDS // 2 - 50))
+    add(folder, "text", IMPORT + REGISTER.format("x") + "f'" + "{a}" * (MAX_WORDS // 3 - 50) + "'")
+    before, began = rss(), time.monotonic()
+    assert set(found(folder)) == {"statements", "text"}
+    assert time.monotonic() - began < 10
+    assert rss() - before < 200 << 20
+
+
+def test_facts_of_another_version_count_as_absent(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "facts.json"
+    add(folder, "tool", IMPORT + REGISTER.format("x"))
+    cache = FactsCache(path)
+    discover(folder, cache)
+    cache.save()
+    path.write_bytes(path.read_bytes().replace(b"true", b"false"))
+    assert discover(folder, FactsCache(path)) == []  # it is believed,
+    monkeypatch.setattr(sys, "version_info", (3, 99, 0))
+    assert [module.name for module in discover(folder, FactsCache(path))] == ["tool"]  # unless others wrote it
+
+
+def test_a_cache_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "facts.json").mkdir()
+    write_whole(tmp_path / "facts.json", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["facts.json"]

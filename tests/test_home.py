@@ -103,3 +103,24 @@ def test_a_strangers_folder_is_refused(base: Path) -> None:
     os.chown(place, 12345, 12345)
     with pytest.raises(Refused):
         runtime_dir()
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HERMES_HOME")
+    monkeypatch.setattr(Path, "home", none)
+    with pytest.raises(Refused) as caught:
+        get_hermes_home()
+    assert "HERMES_HOME" in caught.value.hint
+
+
+def test_a_runtime_folder_that_cannot_be_made_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "relative/is/no/folder/of/the/system")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    with pytest.raises(Refused) as caught:
+        runtime_dir()
+    assert str(tmp_path / "file") in caught.value.message
+    assert "TMPDIR" in caught.value.hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.config import Config, Tool
-from hermes_sandbox.discovery import ModuleFile
+from hermes_sandbox.discovery import MAX_CACHE, ModuleFile
 from hermes_sandbox.errors import Unavailable
-from hermes_sandbox.registry import MAX_TOOLS, DescribeCache, DescribeReport, Registry
+from hermes_sandbox.registry import MAX_CACHED, MAX_TOOLS, DescribeCache, DescribeReport, Registry
+from hermes_sandbox.worker import wire
 
 OURS = bundled("tool_modules")
 USERS = Path("/home/somebody/.hermes/tools")
@@ -97,6 +99,17 @@ def test_what_is_said_paints_no_terminal() -> None:
     assert (tool.emoji, tool.extra, tool.requires_env) == ("[2J", ("",), ("AB",))
 
 
+def test_a_reason_paints_no_terminal_either() -> None:
+    registry = load(
+        (module("a"), "ValueError: \x1b[2J\x07" + "x" * 100_000),
+        (module("b"), [entry(schema={"parameters": {"properties": {"a": {"pattern": "(\x1b[2J"}}}})]),
+    )
+    for reason in registry.problems().values():
+        assert "\x1b" not in reason
+        assert "\x07" not in reason
+        assert len(reason) <= 2000
+
+
 def test_a_modules_number_of_tools_is_bounded_and_the_rest_is_told() -> None:
     registry = load((module(), [entry(f"t{n}") for n in range(MAX_TOOLS + 5)]))
     assert len(registry.tools()) == MAX_TOOLS
@@ -142,6 +155,22 @@ def test_unless_the_operator_pins_it() -> None:
     assert owner(registry)[0] == str(USERS / "mine.py")
     assert set(registry.problems()) == {f"{OURS / 'a.py'}: t", f"{USERS / 'z.py'}: t"}
     assert all("mine.py" in reason for reason in registry.problems().values())
+
+
+def test_a_pin_that_nobody_meets_says_why_the_tool_is_gone() -> None:
+    registry = load((module("a"), [entry()]), config=Config(tools={"t": Tool(module="user:mine")}))
+    with pytest.raises(Unavailable, match=r"'t' did not load: toolsets\.toml gives this name to mine\.py"):
+        registry.get("t")
+
+
+def test_a_configured_tool_that_nobody_registers_is_told() -> None:
+    """A limit on a name that is misspelled would be no limit."""
+    config = Config(tools={"raed_file": Tool(), "read_file": Tool(), "lost": Tool()})
+    registry = load((module(), [entry("read_file")]), (module("b", hints=("lost",)), "it hung"), config=config)
+    assert registry.problems() == {
+        str(OURS / "b.py"): "it hung",
+        "toolsets.toml: tools.raed_file": "there is no such tool: did you mean read_file?",
+    }
 
 
 def test_a_pin_is_not_met_by_a_bundled_file_of_that_name() -> None:
@@ -232,3 +261,38 @@ def test_a_home_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     cache = DescribeCache(blocked)
     cache.write(module(), DescribeReport([entry()]))
     assert cache.read(module()) is None
+
+
+def test_what_is_no_file_is_not_waited_for_and_what_is_too_large_not_read(tmp_path: Path) -> None:
+    cache = DescribeCache(tmp_path)
+    cache.write(module(), DescribeReport([entry()]))
+    (path,) = cache.folder.iterdir()
+    with path.open("ab") as file:
+        file.truncate(MAX_CACHE + 1)  # blanks, as it happens, are no JSON either: what counts is that nobody reads them
+    assert cache.read(module()) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.read(module()) is None
+
+
+def test_the_cache_does_not_grow_for_ever(tmp_path: Path) -> None:
+    cache = DescribeCache(tmp_path)
+    cache.folder.mkdir(parents=True)
+    for number in range(MAX_CACHED):
+        old = cache.folder / f"{number:032x}.json"
+        old.touch()
+        os.utime(old, (number, number))
+    (cache.folder / "facts.json").touch()
+    os.utime(cache.folder / "facts.json", (0, 0))
+    cache.write(module(), DescribeReport([entry()]))
+    assert len(list(cache.folder.iterdir())) == MAX_CACHED + 1
+    assert not (cache.folder / f"{0:032x}.json").exists()
+    assert cache.read(module()) is not None
+    assert (cache.folder / "facts.json").exists()
+
+
+def test_another_version_of_what_describes_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = DescribeCache(tmp_path)
+    cache.write(module(), DescribeReport([entry()]))
+    monkeypatch.setattr(wire, "VERSION", wire.VERSION + 1)
+    assert DescribeCache(tmp_path).read(module()) is None

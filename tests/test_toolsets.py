@@ -81,6 +81,18 @@ def test_an_unknown_name_far_from_all_lists_them(config: Config, registry: Regis
     assert "both" in caught.value.hint
 
 
+def test_no_tool_file_takes_over_a_configured_name(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By registering a toolset, or a tool, under an alias or a toolset's name; nor does an alias hide a toolset."""
+    config = Config(toolsets={"web": Toolset(tools=("get",), aliases=("web_tools", "file")), "file": Toolset()})
+    module = ModuleFile(folder=tmp_path_factory.mktemp("tools"), name="m")
+    pairs = {"get": "web", "evil": "web_tools", "web_tools": "x", "read": "file"}
+    raw = [{"name": name, "toolset": toolset, "schema": {}} for name, toolset in pairs.items()]
+    registry = Registry(config)
+    registry.load([module], {module.key: DescribeReport(registrations=raw)})
+    assert resolve(["web_tools"], config, registry) == {"get"}
+    assert resolve(["file"], config, registry) == {"read"}
+
+
 def test_an_unknown_include_is_an_error_too(config: Config, registry: Registry) -> None:
     with pytest.raises(Unavailable, match="'fiel'"):
         resolve(["bad"], config, registry)
