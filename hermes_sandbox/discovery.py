@@ -184,8 +184,10 @@ def _facts(text: bytes) -> Facts:
             tree = ast.parse(text)
     except SyntaxError as error:
         return Facts(problem=f"it is no Python: {error.msg} (line {error.lineno})")
-    except (ValueError, RecursionError, MemoryError) as error:
-        return Facts(problem=f"it is no Python: {str(error) or type(error).__name__}")
+    except ValueError as error:
+        return Facts(problem=f"it is no Python: {error}")
+    except (RecursionError, MemoryError):  # MemoryError is how the parser of 3.11 says so
+        return Facts(problem="it is no Python that the parser can take: it is nested too deeply")
     return _said(text, tree)
 
 

@@ -38,7 +38,8 @@ def parameters_of(schema: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if not isinstance(clean.get("properties"), dict):
         clean["properties"] = {}
     if isinstance(clean.get("required"), list):
-        clean["required"] = [name for name in clean["required"] if name in clean["properties"]]
+        names = [name for name in clean["required"] if isinstance(name, str)]
+        clean["required"] = [name for name in names if name in clean["properties"]]
     _check(clean)
     return description if isinstance(description, str) else "", clean
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.config import Config, Tool
@@ -108,6 +110,23 @@ def test_a_reason_paints_no_terminal_either() -> None:
         assert "\x1b" not in reason
         assert "\x07" not in reason
         assert len(reason) <= 2000
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+FIELDS = st.sampled_from(
+    "name toolset schema requires_env is_async has_check has_overrides description emoji extra override".split()
+)
+
+
+@given(st.lists(st.dictionaries(FIELDS, JUNK).map(lambda junk: {**entry(), **junk}) | st.dictionaries(FIELDS, JUNK)))
+def test_whatever_a_worker_reports_costs_the_others_nothing(raw: list[dict[str, Any]]) -> None:
+    registry = load((module("a"), raw), (module("b"), [entry("good")]))
+    assert registry.get("good").module == str(OURS / "b.py")
+    registry.definitions([tool.name for tool in registry.tools()])
 
 
 def test_a_modules_number_of_tools_is_bounded_and_the_rest_is_told() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_sandbox.arguments import prepare
 from hermes_sandbox.errors import InvalidArguments
@@ -143,3 +145,35 @@ def test_what_was_given_is_not_changed() -> None:
     given = {"parameters": {"type": "object", "properties": {"a": {"type": ["integer", "null"]}}, "anyOf": []}}
     parameters_of(given)
     assert given == {"parameters": {"type": "object", "properties": {"a": {"type": ["integer", "null"]}}, "anyOf": []}}
+
+
+@pytest.mark.parametrize("required", [["a", ["a"]], ["a", {}, None, 5], ["a", "b"]])
+def test_required_that_holds_odd_things_costs_nobody_else_anything(required: list[object]) -> None:
+    assert clean({"properties": {"a": {}}, "required": required})["required"] == ["a"]
+
+
+KEYWORDS = st.sampled_from(
+    "type properties items anyOf oneOf allOf not if then else enum const required $ref $defs $id $anchor $dynamicRef "
+    "nullable default pattern minimum additionalProperties patternProperties prefixItems dependentSchemas function "
+    "parameters description x".split()
+)
+WORDS = "x string integer array object null function ( ^a$ # #/properties/x #/$defs/x http://x".split()
+LEAVES = st.sampled_from(WORDS) | st.sampled_from([None, True, 0, -1, 0.5, float("nan"), ""])
+JUNK = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS, inner, max_size=4), max_leaves=20
+)
+TABLES = st.dictionaries(KEYWORDS, JUNK, max_size=5)
+
+
+@given(TABLES | TABLES.map(lambda junk: {"parameters": {"properties": {"x": junk}}}), JUNK)
+def test_whatever_is_registered_is_sound_or_refused(schema: dict[str, Any], args: Any) -> None:
+    try:
+        parameters = parameters_of(schema)[1]
+    except BadSchema:
+        return
+    assert parameters["type"] == "object"
+    assert isinstance(parameters["properties"], dict)
+    try:
+        prepare(parameters, {"x": args})
+    except InvalidArguments:
+        return
