@@ -197,10 +197,11 @@ class Worker:
             helpers.append(loop.create_task(self._pump(exchange, stdin)))
         self.process.send(data)
         try:
-            await exchange.over
+            await asyncio.shield(exchange.over)
         except asyncio.CancelledError:
             exchange.end("cancelled")
             await self._finish(exchange)
+            self.exchange = None
             raise
         finally:
             deadline.cancel()
@@ -250,7 +251,17 @@ class Worker:
     # How it ends --------------------------------------------------------------------------------------------------
 
     async def _finish(self, exchange: Exchange) -> None:
-        await asyncio.shield(asyncio.ensure_future(self._climb(exchange)))
+        """Climb to the end, however often the caller is cancelled meanwhile; the ladder is bounded."""
+        climb = asyncio.ensure_future(self._climb(exchange))
+        cancelled = False
+        while not climb.done():
+            try:
+                await asyncio.shield(climb)
+            except asyncio.CancelledError:
+                cancelled = True
+        climb.result()
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def _climb(self, exchange: Exchange) -> None:
         if exchange.cause not in ("answered", "died", "protocol"):

@@ -71,7 +71,7 @@ class Channel:
         self.standard = standard  # what fds 0, 1 and 2 have to be for a tool
         self.pid = os.getpid()
         self.space = bytearray(1 << 20)  # reading into a kept buffer: a new one of this size is a mmap each time
-        self.buffer = b""
+        self.parts = []  # of a frame whose end has not come yet
         self.frames = []
         self.current = None  # id of the request whose handler may be interrupted
         self.waiting = select.poll()
@@ -127,7 +127,11 @@ class Channel:
         count = os.readv(self.reading, [self.space])
         if not count:
             raise Hangup
-        *lines, self.buffer = (self.buffer + self.space[:count]).split(b"\n")
+        self.parts.append(bytes(memoryview(self.space)[:count]))
+        if b"\n" not in self.parts[-1]:
+            return
+        *lines, rest = b"".join(self.parts).split(b"\n")
+        self.parts = [rest] if rest else []
         self.frames += [json.loads(line.decode("utf-8")) for line in lines]
 
     def listen(self, request):
@@ -145,7 +149,11 @@ class Channel:
     def _on_io(self, _number, _frame):
         if self.current is None or os.getpid() != self.pid:
             return
-        frames = self.poll_frames()
+        try:
+            frames = self.poll_frames()
+        except Hangup:
+            fcntl.fcntl(self.reading, fcntl.F_SETFL, self.quiet_flags)
+            return  # init has seen it too, and ends us: a handler must not take it for an error of its own
         for index, frame in enumerate(frames):
             params = frame.get("params", {})
             if frame.get("method") == wire.CANCEL and params.get("id") == self.current:

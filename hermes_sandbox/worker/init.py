@@ -188,17 +188,18 @@ class Init:
             self.drain()
             self.report(wire.DRAINED, wire.Drained, mark=int.from_bytes(data, "little"))
 
-    def reap(self):
-        """Bury the dead. An orphan that is still alive is no business of ours yet: the worker ends what a call left."""
+    def reap(self, options=os.WNOHANG):
+        """Bury the dead; without WNOHANG wait until all are. True when no child is left. An orphan that is alive is no
+        business of ours yet: the worker ends what a call left."""
         try:
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, options | tree.WALL)
                 if pid == 0:
-                    return
+                    return False
                 if pid == self.worker:
                     self.status = status
         except ChildProcessError:
-            pass
+            return True
 
     def look(self):
         """The watch: sum the tree's memory and CPU time where no cgroup does, end it when it has too much memory."""
@@ -224,17 +225,15 @@ class Init:
     def end_tree(self):
         """Kill everything but ourselves and wait until the kernel says that nothing is left."""
         self.killed = getattr(self, "killed", 0) + len(self.tree.living())
-        while True:
+        if self.tree.pid_namespace:
+            self.tree.signal(signal.SIGKILL)  # one signal reaches all at once
+            self.reap(0)
+            return
+        while True:  # a walk over /proc may miss what is being forked meanwhile: look again until nothing is left
             self.tree.signal(signal.SIGKILL)
-            try:
-                # As pid 1 one signal reached all at once, so waiting is enough; a subreaper has to look again.
-                pid, status = os.waitpid(-1, 0 if self.tree.pid_namespace else os.WNOHANG)
-            except ChildProcessError:
+            if self.reap():
                 return
-            if pid == self.worker:
-                self.status = status
-            if pid == 0:
-                time.sleep(0.002)
+            time.sleep(0.002)
 
     def report_end(self):
         status = KILL_EXIT if self.status is None else self.status

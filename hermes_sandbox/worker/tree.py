@@ -11,6 +11,8 @@ import os
 import signal
 import time
 
+WALL = 0x40000000  # __WALL of wait(2): children too that were cloned to end without a SIGCHLD
+
 
 def descendants(root):
     """Pids below `root`, zombies left out."""
@@ -43,7 +45,7 @@ def _parent_and_state(pid):
 def _reap():
     """Reap every child that is dead. Returns whether a child is left."""
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
+        while os.waitpid(-1, os.WNOHANG | WALL)[0]:
             pass
         return True
     except ChildProcessError:
