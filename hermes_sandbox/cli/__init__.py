@@ -45,13 +45,16 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))  # without loading them: --help is fast
 
     def invoke(self, ctx: click.Context) -> Any:
-        from hermes_sandbox.errors import SandboxError
+        from hermes_sandbox.errors import Cancelled, SandboxError
 
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:  # what ran has been ended by now
+            failure: SandboxError = Cancelled("interrupted")
         except SandboxError as error:
-            say(error.outcome, error.message, error.hint)
-            ctx.exit(error.exit_code)
+            failure = error
+        say(failure.outcome, failure.message, failure.hint)
+        return ctx.exit(failure.exit_code)
 
 
 def say(outcome: str, message: str, hint: str = "") -> None:

@@ -20,11 +20,22 @@ from hermes_sandbox.sync import Supervisor
 _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
+def _with_folder(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+    """A report that cannot be written is told before the command has run for an hour."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.absolute().parent}")
+    return path
+
+
 @click.command("exec", context_settings={"ignore_unknown_options": False})
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARG]...")
 @policy_options
-@click.option("--report", type=_FILE, metavar="FILE", help="Write the record of the run there, as JSON.")
-@click.option("--junit", type=_FILE, metavar="FILE", help="Write the run there as one JUnit test case.")
+@click.option(
+    "--report", type=_FILE, callback=_with_folder, metavar="FILE", help="Write the record of the run there, as JSON."
+)
+@click.option(
+    "--junit", type=_FILE, callback=_with_folder, metavar="FILE", help="Write the run there as one JUnit test case."
+)
 @json_option
 @click.pass_context
 def exec_command(
