@@ -15,7 +15,6 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 import tempfile
@@ -31,15 +30,17 @@ from hermes_sandbox.bundled import bundled
 from hermes_sandbox.catalog import Catalog
 from hermes_sandbox.config import Toolset
 from hermes_sandbox.discovery import ModuleFile
+from hermes_sandbox.environment import BASE_ENV, granted, search_path, where_it_is
 from hermes_sandbox.errors import InvalidArguments, Refused, SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
 from hermes_sandbox.home import get_hermes_home
+from hermes_sandbox.outcomes import NOT_FOUND_EXIT
 from hermes_sandbox.policy import Layer, Policy, PolicyLayer
 from hermes_sandbox.policy import resolve as resolve_policy
 from hermes_sandbox.pool import Key, Pool, policy_digest
 from hermes_sandbox.record import Record
 from hermes_sandbox.registry import DescribeCache, Registry, ToolInfo
-from hermes_sandbox.results import CallResult
+from hermes_sandbox.results import CallResult, Failure
 from hermes_sandbox.toolsets import names as toolset_names
 from hermes_sandbox.toolsets import resolve
 from hermes_sandbox.worker import wire
@@ -47,10 +48,8 @@ from hermes_sandbox.worker import wire
 DEFAULT_TASK = "default"
 DESCRIBE_TASK = "(describe)"  # no task id of a user's can be this
 EXEC_TOOL = "exec"  # the name that a command run by `exec` has in its record
-SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MAX_KEPT_POLICIES = 1024
 ASK_PATIENCE = 60.0  # s that a description or check waits for a worker
-BASE_ENV = {"PATH": SAFE_PATH, "LANG": "C.UTF-8"}
 _TASK_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -228,8 +227,8 @@ class AsyncSupervisor:
 
     def _environment(self, tool: ToolInfo, effective: Policy) -> tuple[dict[str, str], list[str]]:
         """The tool's whole environment, and the names that it asks for and does not get."""
-        granted = {name: os.environ[name] for name in effective.env if name in os.environ}
-        return {**BASE_ENV, **granted}, [name for name in tool.requires_env if name not in granted]
+        env = granted(effective)
+        return env, [name for name in tool.requires_env if name not in env]
 
     async def exec(
         self,
@@ -253,13 +252,16 @@ class AsyncSupervisor:
             asked = Layer("exec", policy or PolicyLayer(), bounded=False)
             effective = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False), asked])
             record.policy = effective
-            granted = {name: os.environ[name] for name in effective.env if name in os.environ}
             workspace = self._workspace_of(task_id)
             folder = str(workspace if cwd is None else (workspace / cwd))
-            own = {**BASE_ENV, **granted, **(env or {})}
+            own = {**granted(effective), "PATH": search_path(effective, workspace), **(env or {})}
             params = wire.Exec(argv=list(argv), cwd=folder, env=own, cpu_time=effective.cpu_time)
             key = Key(group=EXEC_TOOL, task_id=task_id, digest="")
-            return await self._run(record, key, False, effective, own, {}, params, on_output, _blocks(stdin))
+            result = await self._run(record, key, False, effective, own, {}, params, on_output, _blocks(stdin))
+            if result.exit_code == NOT_FOUND_EXIT and result.error is not None:
+                failure = Failure(result.error.message, where_it_is(argv[0]))
+                result = msgspec.structs.replace(result, error=failure)
+            return result
         except SandboxError as error:
             return record.refused(error)
 

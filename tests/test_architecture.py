@@ -33,6 +33,7 @@ IMPORTS = {
     "config": "bundled policy",
     "discovery": "",
     "driver": "exchange protocol runners session",
+    "environment": "policy",
     "errors": "",
     "exchange": "session",
     "home": "",
@@ -49,7 +50,8 @@ IMPORTS = {
     "schemas": "arguments",
     "session": "protocol",
     "supervisor": (
-        "arguments bundled catalog config discovery exchange home policy pool record registry results toolsets"
+        "arguments bundled catalog config discovery environment exchange home outcomes policy pool record registry "
+        "results toolsets"
     ),
     "sync": "config exchange policy registry results supervisor",
     "toolsets": "config registry",

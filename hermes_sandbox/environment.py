@@ -1,0 +1,40 @@
+"""The environment of what runs in a sandbox: an allow-list. Nothing of ours passes by itself.
+
+A tool gets a plain base and the variables that its policy grants. A command of `exec` gets the same, and of our PATH
+the folders that it will see, so that a command of a virtual environment in the workspace is found.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from hermes_sandbox.policy import Policy
+
+SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+BASE_ENV = {"PATH": SAFE_PATH, "LANG": "C.UTF-8"}
+
+
+def granted(policy: Policy) -> dict[str, str]:
+    """The base and those of the policy's names that are set."""
+    return {**BASE_ENV, **{name: os.environ[name] for name in policy.env if name in os.environ}}
+
+
+def search_path(policy: Policy, workspace: Path) -> str:
+    """PATH for a command: the folders of ours that lie in the workspace or below what the policy shows, then the
+    system's. On tier process everything is in sight."""
+    shown = [workspace, Path(sys.base_prefix), *map(Path, (*policy.read, *policy.write))]
+    ours = [Path(entry) for entry in os.environ.get("PATH", "").split(":") if entry.startswith("/")]
+    if policy.tier != "process":
+        ours = [entry for entry in ours if any(entry.is_relative_to(folder) for folder in shown)]
+    return ":".join(dict.fromkeys([*map(str, ours), *SAFE_PATH.split(":")]))
+
+
+def where_it_is(command: str) -> str:
+    """A hint for a command that the sandbox did not find: where it is out here, or ""."""
+    found = shutil.which(command)
+    if found is None:
+        return ""
+    return f"it is {found} out here, which the sandbox does not show: grant what it needs with read (--read PATH)"
