@@ -1,0 +1,56 @@
+"""The environment inside: an allow-list, and for commands those folders of our PATH that they can see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermes_sandbox import Supervisor
+from hermes_sandbox.environment import SAFE_PATH, granted, search_path
+from hermes_sandbox.policy import Policy
+
+
+@pytest.fixture
+def tool(workspace: Path) -> Path:
+    """A command in a folder of the workspace, as a virtual environment has them."""
+    command = workspace / ".venv" / "bin" / "greet-from-venv"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\necho from the venv\n", encoding="utf-8")
+    command.chmod(0o755)
+    return command
+
+
+def test_only_granted_names_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRANTED_NAME", "1")
+    monkeypatch.setenv("OTHER_NAME", "2")
+    env = granted(Policy(env=("GRANTED_NAME", "NOT_SET")))
+    assert env["GRANTED_NAME"] == "1"
+    assert not {"OTHER_NAME", "NOT_SET"} & env.keys()
+
+
+def test_a_search_path_has_only_what_is_in_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, outside, shown = tmp_path / "ws" / "bin", tmp_path / "other" / "bin", tmp_path / "shown"
+    monkeypatch.setenv("PATH", f"{outside}:{inside}:relative:{shown}")
+    policy = Policy(read=(str(shown),))
+    assert search_path(policy, tmp_path / "ws") == f"{inside}:{shown}:{SAFE_PATH}"
+    assert str(outside) in search_path(Policy(tier="process"), tmp_path / "ws")
+
+
+def test_a_command_of_the_workspaces_environment_is_found(
+    tool: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tool.parent}:{SAFE_PATH}")
+    with Supervisor(workspace=workspace) as supervisor:
+        result = supervisor.exec([tool.name])
+    assert (result.exit_code, result.stdout_tail) == (0, "from the venv\n")
+
+
+def test_a_command_that_is_out_of_sight_is_named(tool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tool.parent}:{SAFE_PATH}")
+    with Supervisor(workspace=tmp_path) as supervisor:
+        result = supervisor.exec([tool.name])
+    assert result.exit_code == 127
+    assert result.error is not None
+    assert str(tool) in result.error.hint
+    assert "--read" in result.error.hint
