@@ -1,7 +1,8 @@
-"""What a patch says: unified diffs, as git and diff write them and as models miswrite them, and V4A patches.
+"""What a unified diff says, as git and diff write them and as models miswrite them.
 
-Both become a list of FileChange with Hunks, whose lines are (" ", "-" or "+", text). Line counts in headers are not
-believed, line numbers are only a preference, and what stands around a patch (prose, a Markdown fence) is left out.
+Counts in hunk headers only help to tell a line of the hunk from one that follows it; line numbers are only a
+preference; what stands around a diff (prose, a Markdown fence) is left out. `_v4a` reads the other format into the same
+FileChange and Hunk.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ import re
 
 from tools._textfile import Unusable
 
-HUNK = re.compile(r"@@(?: -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@)?(.*)")
-STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d.*$")
-ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
-NO_NEWLINE = "\\ No newline"
+HUNK = re.compile(r"@@(?: -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))?(?: @@)?)?(.*)")
+STAMP = re.compile(r"\s+(\d{4}-\d\d-\d\d)[ T]\d\d:\d\d.*$")
+EPOCH = ("1970-01-01", "1969-12-31")  # what diff -N says of a file that is not there, east and west of Greenwich
+ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 NULL = "/dev/null"
+EXTENDED = ("rename from ", "rename to ", "new file mode ", "deleted file mode ", "old mode ", "new mode ")
 
 
 class Hunk:
-    """`start`: the line of the old file that the header names, from 1, or None. `anchors`: texts that come before the
-    place. `at_end`: the last line is the file's last. `bare_end`: the new last line has no newline."""
+    """Lines as (tag, text), the tag one of " ", "-" and "+". `start`: the line of the old file that the header names,
+    from 1, or None. `anchors`: texts of lines before the place. `at_end`: its last line is the file's last. `old_bare`,
+    `new_bare`: that has no newline, before and after."""
 
     def __init__(self, start=None, anchors=()):
         self.start = start
         self.anchors = list(anchors)
         self.lines = []
         self.at_end = False
-        self.bare_end = False
+        self.old_bare = False
+        self.new_bare = False
 
     def old(self):
         return [text for tag, text in self.lines if tag != "+"]
@@ -36,46 +40,46 @@ class Hunk:
 
 
 class FileChange:
-    """`kind`: update, create or delete. `new_path`: where it goes, if it moves. `mode`: its new permission bits."""
+    """`kind`: update, create or delete. `new_path`: what the other side calls it, or None; with `moves` that is said to
+    be a move, else it may be. `executable`: True, False, or None for as it is."""
 
-    def __init__(self, kind, path, new_path=None):
+    def __init__(self, kind, path, new_path=None, moves=False):
         self.kind = kind
         self.path = path
         self.new_path = new_path
-        self.mode = None
+        self.moves = moves
+        self.executable = None
         self.hunks = []
 
 
-def parse(text):
-    """The changes that a patch asks for. Raises Unusable when it is none, or asks for something binary."""
-    lines = _strip_fence(text.replace("\r\n", "\n").split("\n"))
-    if any(line.startswith("*** Begin Patch") or _v4a_header(line) for line in lines):
-        changes = _parse_v4a(lines)
-    else:
-        changes = _Unified(lines).parse()
-    if not changes:
-        raise Unusable(
-            "this is no patch: write a unified diff (--- a/file, +++ b/file, @@ ... @@) or a V4A patch (*** Begin Patch)"
-        )
-    return changes
+def parse(lines, path=""):
+    """The changes that a unified diff asks for, none if it is no diff. `path`: the file of hunks that name none. Raises
+    Unusable."""
+    lines = [line for line in lines if not line.startswith(("*** Begin Patch", "*** End Patch"))]
+    return _Diff(_unfenced(lines), path).parse()
 
 
-def _strip_fence(lines):
-    while lines and not lines[-1].strip():
-        lines = lines[:-1]
-    fences = [index for index, line in enumerate(lines) if line.startswith("```")]
-    if len(fences) >= 2 and fences[-1] == len(lines) - 1:
-        return lines[fences[0] + 1 : fences[-1]]
-    return lines
+def _unfenced(lines):
+    """Without Markdown around it: what stands between fences, if the first is before the diff."""
+    first = next((at for at, line in enumerate(lines) if line.startswith(("--- ", "diff ", "@@"))), len(lines))
+    if not any(line.startswith("```") for line in lines[:first]):
+        while lines and lines[-1].strip() in ("", "```"):
+            lines = lines[:-1]
+        return lines
+    kept, inside = [], False
+    for line in lines:
+        if line.startswith("```"):
+            inside = not inside
+        elif inside:
+            kept.append(line)
+    return kept
 
 
-# Unified diffs -------------------------------------------------------------------------------------------------------
-
-
-class _Unified:
-    def __init__(self, lines):
+class _Diff:
+    def __init__(self, lines, path):
         self.lines = lines
         self.at = 0
+        self.path = path
         self.changes = []
         self.header = {}  # what git's extended header says of the file to come
 
@@ -85,13 +89,14 @@ class _Unified:
             if line.startswith("diff --git "):
                 self.flush()
                 self.header = {"git": line[len("diff --git ") :]}
-            elif line.startswith("GIT binary patch") or (line.startswith("Binary files ") and line.endswith(" differ")):
-                raise Unusable("binary patches cannot be applied here: write the file with another tool")
             elif self.is_file_header():
-                self.file(path_of(line[4:]), path_of(self.lines[self.at + 1][4:]))
+                self.file(self.lines[self.at][4:], self.lines[self.at + 1][4:])
                 continue
-            elif line.startswith("@@") and HUNK.match(line):
-                raise Unusable("line %d of the patch: a hunk before any --- and +++ lines" % (self.at + 1))
+            elif line.startswith("@@") and self.path:
+                change = FileChange("update", self.path)
+                self.hunks(change)
+                self.changes.append(change)
+                continue
             else:
                 self.extended(line)
             self.at += 1
@@ -99,16 +104,27 @@ class _Unified:
         return self.changes
 
     def is_file_header(self):
-        if not self.lines[self.at].startswith("--- ") or self.at + 1 >= len(self.lines):
-            return False
-        return self.lines[self.at + 1].startswith("+++ ")
+        return self.starts(0, "--- ") and self.starts(1, "+++ ")
+
+    def starts(self, offset, text):
+        at = self.at + offset
+        return at < len(self.lines) and self.lines[at].startswith(text)
+
+    def fail(self, why):
+        raise Unusable("line %d of the patch: %s; nothing was changed" % (self.at + 1, why))
 
     def extended(self, line):
-        for key in ("rename from ", "rename to ", "copy from ", "new file mode ", "deleted file mode ", "new mode "):
-            if line.startswith(key):
-                self.header[key.strip()] = line[len(key) :]
-        if line.startswith("copy from "):
-            raise Unusable("copies are not supported: create the new file instead")
+        key = next((key for key in EXTENDED if line.startswith(key)), None)
+        if key is not None:
+            self.header[key.strip()] = line[len(key) :].rstrip("\r")
+            if key.startswith("new") and line.split()[-1][:3] in ("120", "160"):
+                self.fail("symbolic links and submodules cannot be patched here")
+        elif line.startswith("copy from "):
+            self.fail("copies are not supported: create the new file instead")
+        elif line.startswith("GIT binary patch") or re.match(r"Binary files .* differ", line):
+            self.fail("binary patches cannot be applied here")
+        elif line.startswith("@@"):
+            self.fail("a hunk with no --- and +++ lines before it: which file is it for?")
 
     def flush(self):
         """A file of which git's header says it all: a pure rename, a mode, an empty file made or deleted."""
@@ -116,162 +132,144 @@ class _Unified:
         if not set(header) - {"git"}:
             return
         if "rename from" in header and "rename to" in header:
-            change = FileChange("update", unquote(header["rename from"]), unquote(header["rename to"]))
+            change = FileChange("update", unquote(header["rename from"]), unquote(header["rename to"]), moves=True)
         else:
-            old, new = git_paths(header["git"]) if "git" in header else ("", "")
+            old, new = git_paths(header.get("git", ""))
+            if not (new or old):
+                self.fail("a mode or a rename, but no line that says of which file")
             kind = "create" if "new file mode" in header else "delete" if "deleted file mode" in header else "update"
             change = FileChange(kind, new or old)
         self.add(change, header)
 
     def add(self, change, header):
-        for key in ("new mode", "new file mode"):
-            if header.get(key, "").isdigit():
-                change.mode = int(header[key], 8) & 0o777
+        mode = header.get("new mode") or header.get("new file mode") or ""
+        if mode.isdigit() and ("new mode" in header or mode.endswith("755")):
+            change.executable = mode.endswith("755")
         self.changes.append(change)
 
     def file(self, old, new):
         header, self.header = self.header, {}
-        old, new = strip_prefixes(old, new)
+        old, new = strip_prefixes(path_of(old), path_of(new))
         if "rename from" in header and "rename to" in header:
-            old, new = unquote(header["rename from"]), unquote(header["rename to"])
-        if old == NULL and new == NULL:
-            raise Unusable("line %d of the patch: both sides are %s" % (self.at + 1, NULL))
-        if old == NULL:
+            change = FileChange("update", unquote(header["rename from"]), unquote(header["rename to"]), moves=True)
+        elif old == NULL and new == NULL:
+            self.fail("both sides are %s" % NULL)
+        elif old == NULL:
             change = FileChange("create", new)
         elif new == NULL:
             change = FileChange("delete", old)
         else:
             change = FileChange("update", old, new if new != old else None)
         self.at += 2
-        while self.at < len(self.lines) and self.lines[self.at].startswith("@@"):
-            change.hunks.append(self.hunk())
-        if not change.hunks and change.kind == "update" and change.new_path is None and not header:
-            raise Unusable("%s: the patch has no hunk for it (@@ ... @@)" % old)
+        self.hunks(change)
+        if not change.hunks and change.kind == "update" and change.new_path is None and not set(header) - {"git"}:
+            self.fail("no hunk (@@ -1,3 +1,3 @@) for %s" % old)
         self.add(change, header)
 
+    def hunks(self, change):
+        while self.starts(0, "@@"):
+            if self.starts(0, "@@@"):
+                self.fail("a merge's combined diff: make one against a single parent")
+            change.hunks.append(self.hunk())
+
     def hunk(self):
-        found = HUNK.match(self.lines[self.at])
-        start = int(found.group(1)) if found.group(1) else None
-        # What follows the second @@ is a section's name, of use only where there are no numbers.
-        anchor = found.group(5).strip().strip("@").strip() if start is None else ""
-        hunk = Hunk(start, [anchor] if anchor else [])
-        left_old = int(found.group(2) or 1) if start is not None else 0
-        left_new = int(found.group(4) or 1) if start is not None else 0
+        found = HUNK.match(self.lines[self.at].rstrip("\r"))
+        numbered = found.group(1) is not None
+        anchor = found.group(5).strip().strip("@").strip()
+        hunk = Hunk(int(found.group(1)) if numbered else None, [anchor] if re.search(r"\w", anchor) else [])
+        left = [int(found.group(2) or 1), int(found.group(4) or 1)] if numbered else [0, 0]
         self.at += 1
-        while self.at < len(self.lines):
+        while self.at < len(self.lines) and self.belongs(left, numbered):
             line = self.lines[self.at]
-            if line.startswith(("@@", "diff --git ")):
-                break
-            if self.is_file_header() and ((left_old <= 0 and left_new <= 0) or self.looks_like_file()):
-                break
-            tag = line[:1] or " "
-            if tag == "\\":
-                hunk.bare_end = hunk.bare_end or bool(hunk.lines and hunk.lines[-1][0] != "-")
-            elif tag in " -+":
-                hunk.lines.append((tag, line[1:]))
-                left_old -= tag != "+"
-                left_new -= tag != "-"
-            elif left_old > 0 or left_new > 0:
-                hunk.lines.append((" ", line))  # a context line that lost its blank
-                left_old, left_new = left_old - 1, left_new - 1
+            if line.startswith("\\"):
+                self.no_newline(hunk)
             else:
-                break  # prose after the diff
+                # A line without a tag is a context line that lost its blank.
+                tag, text = (line[0], line[1:]) if line[:1] in (" ", "-", "+") else (" ", line)
+                hunk.lines.append((tag, text))
+                left[0] -= tag != "+"
+                left[1] -= tag != "-"
             self.at += 1
         return hunk
 
-    def looks_like_file(self):
-        """The two header lines here are followed by a hunk, so they are no removed and added line."""
-        return self.at + 2 < len(self.lines) and self.lines[self.at + 2].startswith("@@")
+    def belongs(self, left, numbered):
+        """Whether the line here is one of the hunk. `left`: lines that the header still promises, old and new."""
+        line = self.lines[self.at]
+        done = left[0] <= 0 and left[1] <= 0
+        if line.startswith(("@@", "diff ", "Index: ")):
+            return False
+        if self.is_file_header() and (self.starts(2, "@@") or (numbered and done)):
+            # Else it is a removed "-- " and an added "++ ", which look the same.
+            return left == [1, 1] and not self.names_one_file()
+        if done and numbered and line.rstrip() == "--":
+            return False  # the signature below a mailed patch
+        return line[:1] in (" ", "-", "+", "\\", "") or line == "\r" or not done or self.goes_on()
+
+    def names_one_file(self):
+        old, new = path_of(self.lines[self.at][4:]), path_of(self.lines[self.at + 1][4:])
+        return NULL in (old, new) or len(set(strip_prefixes(old, new))) == 1 or (old[:2], new[:2]) == ("a/", "b/")
+
+    def goes_on(self):
+        """Whether changed lines come after a line without a tag: then it is no end, whatever the counts say."""
+        for line in self.lines[self.at + 1 :]:
+            if line.startswith(("@@", "diff ", "Index: ", "--- ", "+++ ")):
+                return False
+            if line[:1] in ("-", "+"):
+                return True
+        return False
+
+    def no_newline(self, hunk):
+        tag = hunk.lines[-1][0] if hunk.lines else ""
+        hunk.old_bare = hunk.old_bare or tag in (" ", "-")
+        hunk.new_bare = hunk.new_bare or tag in (" ", "+")
 
 
 def path_of(text):
-    """The path of a --- or +++ line: without a time stamp, unquoted."""
+    """The path of a --- or +++ line: without a time stamp, unquoted; NULL if the stamp says that there is none."""
+    text = text.rstrip("\r")
     if text.startswith('"'):
         return unquote(text)
+    stamp = STAMP.search(text)
+    if stamp is not None and stamp.group(1) in EPOCH:
+        return NULL
     return STAMP.sub("", text.split("\t")[0]).rstrip()
 
 
 def unquote(text):
     """Git's quoting of odd paths: C escapes and octal bytes between double quotes."""
     text = text.strip()
-    if not (len(text) >= 2 and text.startswith('"') and '"' in text[1:]):
+    if len(text) < 2 or text[0] != '"' or '"' not in text[1:]:
         return text
     raw = text[1 : text.rindex('"')].encode("utf-8", "surrogateescape")
 
     def plain(found):
-        code = found.group(1).decode("ascii")
-        return bytes([int(code, 8) & 255 if code[0].isdigit() else ESCAPES.get(code, ord(code))])
+        code = found.group(1).decode("latin-1")
+        return bytes([int(code, 8) & 255 if code in "01234567" or len(code) > 1 else ESCAPES.get(code, ord(code))])
 
     return re.sub(rb"\\([0-7]{1,3}|.)", plain, raw).decode("utf-8", "surrogateescape")
 
 
 def git_paths(text):
     """Both paths of a `diff --git` line."""
+    text = text.rstrip("\r")
     if text.startswith('"'):
-        end = text.index('" ', 1) + 1 if '" ' in text[1:] else len(text)
+        end = text.find('" ', 1) + 1 or len(text)
         return strip_prefixes(unquote(text[:end]), unquote(text[end:]))
     half = len(text) // 2
-    if text[half : half + 1] == " ":  # the usual case: the same path twice, whatever blanks are in it
+    if text[half : half + 1] == " " and text[2:half] == text[half + 3 :]:  # the same path twice, whatever blanks it has
         return strip_prefixes(text[:half], text[half + 1 :])
     old, _, new = text.partition(" b/")
-    return strip_prefixes(old, "b/" + new)
+    return strip_prefixes(old, "b/" + new if new else old)
 
 
 def strip_prefixes(old, new):
-    """Without git's a/ and b/, if both sides have them (a side that is /dev/null agrees with anything)."""
-    if (old.startswith("a/") or old == NULL) and (new.startswith("b/") or new == NULL) and (old, new) != (NULL, NULL):
-        return (old if old == NULL else old[2:]), (new if new == NULL else new[2:])
+    """Without git's a/ and b/ (or i/, w/, c/, o/), where it is clear that they are no folders."""
+    if old == NULL or new == NULL:
+        return (old.removeprefix("a/")), (new.removeprefix("b/"))
+    if old.startswith("a/") and new.startswith("b/"):
+        return old[2:], new[2:]
+    if old[1:2] == new[1:2] == "/" and old[2:] == new[2:] and old[0] != new[0]:
+        return old[2:], new[2:]
+    if old == "a/" + new or new == "b/" + old:
+        return min(old, new, key=len), min(old, new, key=len)
     return old, new
-
-
-# V4A -----------------------------------------------------------------------------------------------------------------
-
-
-def _v4a_header(line):
-    found = re.match(r"\*\*\* (Update|Add|Delete) File: (.+)", line)
-    return (found.group(1), found.group(2).strip()) if found else None
-
-
-def _parse_v4a(lines):
-    changes = []
-    change = hunk = None
-    anchors = []
-    for number, line in enumerate(lines, 1):
-        header = _v4a_header(line)
-        if header is not None:
-            kind = {"Update": "update", "Add": "create", "Delete": "delete"}[header[0]]
-            change, hunk, anchors = FileChange(kind, header[1]), None, []
-            changes.append(change)
-        elif line.startswith("*** End of File"):
-            if hunk is not None:
-                hunk.at_end = True
-        elif line.startswith(("*** Begin Patch", "*** End Patch")):
-            change = hunk = None
-        elif change is None:
-            continue
-        elif line.startswith("*** Move to: "):
-            change.new_path = line[len("*** Move to: ") :].strip()
-        elif line.startswith("@@"):
-            anchors = (anchors if hunk is None else []) + [HUNK.match(line).group(5).strip().strip("@").strip()]
-            anchors = [anchor for anchor in anchors if anchor]
-            hunk = None
-        else:
-            if change.kind == "delete" and line.strip():
-                raise Unusable("line %d of the patch: *** Delete File has no lines of its own" % number)
-            if hunk is None:
-                hunk = Hunk(anchors=anchors)
-                change.hunks.append(hunk)
-            _v4a_line(change, hunk, line)
-    for each in changes:
-        each.hunks = [hunk for hunk in each.hunks if any(text or tag != " " for tag, text in hunk.lines)]
-    return changes
-
-
-def _v4a_line(change, hunk, line):
-    tag = line[:1] or " "
-    if change.kind == "create":
-        hunk.lines.append(("+", line[1:] if tag == "+" else line))
-    elif tag in " -+":
-        hunk.lines.append((tag, line[1:]))
-    elif not line.startswith(NO_NEWLINE):
-        hunk.lines.append((" ", line))  # a context line that lost its blank

@@ -1,222 +1,137 @@
 """search_files: by ripgrep where it is and knows the pattern, else by `re`; the same answers either way.
 
-To be the same, both engines see the files that `_ignoring.walk` would see, skip a file with a NUL in it, count lines
-that match, and order them by path. Only the lines of the page are kept; the rest is counted. `engine` in the answer
-says who searched.
+Which files, and in which order, is `_ignoring.walk`'s to say, for both engines; both search line by line, and take a
+file with a NUL in it for binary. There are two passes. The first counts the matching lines of every file, so totals are
+right. The second looks at the files of the page only, so memory is bounded by the page. `engine` says who searched.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import re
-import shutil
-import subprocess
+import stat
 
 from tools import _ignoring
-from tools._textfile import MARKS, Unusable, open_regular, read_bytes
+from tools._lines import PythonEngine
+from tools._ripgrep import BadForRipgrep, Ripgrep, find_ripgrep
+from tools._textfile import Unusable, not_a_file, not_opened
 
 MAX_LINE = 500  # characters of a line that are shown
-MAX_FILE = 256 << 20  # bytes of one file up to which `re` searches it
-RG = (
-    "rg --json --no-config --sort path --no-require-git --no-ignore-parent --no-ignore-global --no-ignore-exclude "
-    "--no-ignore-dot --no-messages --crlf"
-).split()
-
-
-class BadForRipgrep(Exception):
-    """ripgrep does not know this pattern; `re` may."""
-
-
-class Page:
-    """Collects what the answer shows, and counts all. `offset` and `limit` count lines, or files."""
-
-    def __init__(self, offset, limit, mode):
-        self.offset = offset
-        self.limit = limit
-        self.mode = mode
-        self.items = []
-        self.total = 0
-        self.matches = 0
-
-    def file(self, path, hits):
-        """One file's matching lines: (number, text)."""
-        self.matches += len(hits)
-        if self.mode == "content":
-            for number, text in hits:
-                self.take({"path": path, "line": number, "text": shortened(text)})
-        elif self.mode == "files_only":
-            self.take(path)
-        else:
-            self.take({"path": path, "count": len(hits)})
-
-    def take(self, item):
-        self.total += 1
-        if self.offset < self.total <= self.offset + self.limit:
-            self.items.append(item)
+MAX_PAGE = 100_000  # characters of a page
+NOTE = "hidden and binary files and what .gitignore leaves out were not searched; a folder that is named as path is"
 
 
 def search(pattern, target, path, file_glob, limit, offset, output_mode, context):
     """The answer of search_files. Raises Unusable."""
     if limit < 1 or offset < 0 or context < 0:
         raise Unusable("limit counts from 1, offset and context from 0")
-    if not os.path.exists(path):
-        read_bytes(path)  # raises with near names
+    files = _Files(path)
     if target == "files":
-        return _find_files(pattern, path, limit, offset)
-    page = Page(offset, limit, output_mode)
-    engine = _run(pattern, path, _ignoring.glob_filter(file_glob), page)
-    answer = {"total_count": page.total, "engine": engine, "truncated": page.total > offset + len(page.items)}
+        found = list(filter(_name_filter(pattern), files.names()))
+        page = [files.shown(name) for name in found[offset : offset + limit]]
+        return _answer({"files": page}, len(found), len(found), PythonEngine.name, offset, len(found))
+    _check_is_one_line(pattern)
+    engine, counts = _count(pattern, files, _ignoring.glob_filter(file_glob))
+    page = counts[offset : offset + limit]
+    total, of = sum(count for _name, count in counts), len(counts)
     if output_mode == "content":
-        answer["matches"] = (
-            [dict(item, **_around(path, item, context)) for item in page.items] if context else page.items
-        )
+        items, of = {"matches": _matches(engine, files, counts, offset, limit, context)}, total
     elif output_mode == "files_only":
-        answer["files"] = page.items
+        items, total = {"files": [files.shown(name) for name, _count in page]}, of
     else:
-        answer["counts"] = page.items
-        answer["total_matches"] = page.matches
+        items = {"counts": [{"path": files.shown(name), "count": count} for name, count in page]}
+    return _answer(items, total, len(counts), engine.name, offset, of)
+
+
+class _Files:
+    """What there is to search: the files below a folder, or one file. Raises Unusable for a path that is neither."""
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            kind = stat.S_IFMT(os.stat(path).st_mode)
+            self.is_folder = kind == stat.S_IFDIR
+            if self.is_folder:
+                with os.scandir(path):
+                    pass  # it can be read
+        except OSError as error:
+            raise not_opened(path, error) from None
+        if kind not in (stat.S_IFDIR, stat.S_IFREG):
+            raise not_a_file(path, kind)
+        if not os.access(path, os.R_OK):
+            raise Unusable("%s cannot be opened: Permission denied" % path)
+        self.root = path if self.is_folder else os.path.dirname(path) or "."
+
+    def names(self):
+        """Paths relative to the root."""
+        return _ignoring.walk(self.path) if self.is_folder else iter([os.path.basename(self.path)])
+
+    def shown(self, name):
+        """A path as the model may use it: relative to the workspace if the root was."""
+        return os.path.normpath(os.path.join(self.root, name)) if self.is_folder else self.path
+
+
+def _answer(items, total, files, engine, offset, of):
+    """`of`: how many items there are on all pages."""
+    (page,) = items.values()
+    answer = dict(items, total_count=total, total_files=files, engine=engine)
+    answer["truncated"] = bool(page) and offset + len(page) < of
     if answer["truncated"]:
-        answer["next_offset"] = offset + len(page.items)
+        answer["next_offset"] = offset + len(page)
+    if not of:
+        answer["note"] = NOTE
     return answer
 
 
-def _run(pattern, path, wanted, page):
-    program = shutil.which("rg")
+def _check_is_one_line(pattern):
+    """Raises Unusable for a pattern that wants a line break: lines are searched one by one."""
+    plain = re.sub(r"\[\^(?:\\.|[^\]\\])*\]", "", re.sub(r"\\\\", "", pattern))
+    if "\n" in plain or r"\n" in plain:
+        raise Unusable("the pattern has a line break in it, but lines are searched one by one: search for one of them")
+
+
+def _count(pattern, files, wanted):
+    """(the engine that knows the pattern, [(path relative to the root, number of matching lines)])."""
+    program = find_ripgrep()
     if program is not None:
+        engine = Ripgrep(program, pattern, files.root)
         try:
-            for name, hits in _by_ripgrep(program, pattern, path):
-                if wanted(name):
-                    page.file(_shown(path, name), hits)
-            return "ripgrep"
+            return engine, engine.count(filter(wanted, files.names()))
         except BadForRipgrep:
             pass
-    try:
-        compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise Unusable("the pattern %r is no regular expression: %s" % (pattern[:200], error)) from None
-    for name in [""] if os.path.isfile(path) else _ignoring.walk(path):
-        if wanted(name or os.path.basename(path)) and (
-            hits := _by_re(compiled, os.path.join(path, name) if name else path)
-        ):
-            page.file(_shown(path, name), hits)
-    return "re"
+    engine = PythonEngine(pattern, files.root)
+    return engine, engine.count(filter(wanted, files.names()))
 
 
-def _shown(root, name):
-    """A path as the model may use it: relative to the workspace if the root was."""
-    return os.path.normpath(os.path.join(root, name)) if name else root
-
-
-# ripgrep -------------------------------------------------------------------------------------------------------------
-
-
-def _by_ripgrep(program, pattern, path):
-    """(path relative to the root, hits) of each file that has any. Raises BadForRipgrep before the first."""
-    argv = [program, *RG[1:], "--regexp", pattern, "--", path]
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        hits = []
-        for line in process.stdout:
-            event = json.loads(line)
-            data = event["data"]
-            if event["type"] == "begin":
-                hits = []
-            elif event["type"] == "match":
-                hits.append((data["line_number"], _text(data["lines"])))
-            elif event["type"] == "end" and hits and data.get("binary_offset") is None:
-                name = os.path.relpath(_text(data["path"]), path)
-                yield "" if name == "." else name, hits
-    # 2 is also ripgrep's word for a file that it could not read, but then it had understood the pattern.
-    if process.returncode == 2 and not _understands(program, pattern):
-        raise BadForRipgrep
-
-
-def _understands(program, pattern):
-    argv = [program, "--no-config", "--crlf", "--regexp", pattern, "--", os.devnull]
-    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode != 2
-
-
-def _text(value):
-    """ripgrep's text, or its base64 of what is no UTF-8; without the line's end."""
-    if "text" in value:
-        text = value["text"]
-    else:
-        text = base64.b64decode(value["bytes"]).decode("utf-8", "surrogateescape")
-    return text.rstrip("\n").rstrip("\r")
-
-
-# re ------------------------------------------------------------------------------------------------------------------
-
-
-def _by_re(compiled, path):
-    """The matching lines of one file; none of one that is binary, special or too large."""
-    try:
-        with open_regular(path) as file:
-            data = file.read(MAX_FILE + 1)
-    except (Unusable, OSError):
-        return []
-    encoding = next((name for mark, name in MARKS if data.startswith(mark)), None)
-    if encoding in ("utf-16", "utf-32"):
-        text = data.decode(encoding, "replace")
-    elif b"\0" in data or len(data) > MAX_FILE:
-        return []
-    else:
-        text = data.decode("utf-8-sig" if encoding else "utf-8", "surrogateescape")
-    lines = text.split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    return [
-        (number, line) for number, line in enumerate((each.rstrip("\r") for each in lines), 1) if compiled.search(line)
-    ]
+def _matches(engine, files, counts, offset, limit, context):
+    """The hits of the page: matching lines `offset` to `offset + limit` of all."""
+    chosen, before = [], 0
+    for name, count in counts:
+        first = max(0, offset - before)
+        if first < count and before < offset + limit:
+            chosen.append((name, first, min(count, offset + limit - before)))
+        before += count
+    page, used = [], 0
+    for name, number, text, earlier, later in engine.hits(chosen, context):
+        hit = {"path": files.shown(name), "line": number, "text": shortened(text)}
+        if context:
+            hit.update(before=[shortened(each) for each in earlier], after=[shortened(each) for each in later])
+        used += len(hit["text"]) + sum(map(len, hit.get("before", ()))) + sum(map(len, hit.get("after", ())))
+        if used > MAX_PAGE and page:
+            break
+        page.append(hit)
+    return page
 
 
 def shortened(text):
-    text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) <= MAX_LINE:
         return text
-    return text[:MAX_LINE] + " ... [%d characters, cut]" % len(text)
+    return text[:MAX_LINE] + " ... [the line goes on, cut at %d characters]" % MAX_LINE
 
 
-def _around(root, item, context):
-    """The lines before and after a hit."""
-    try:
-        lines = read_bytes(item["path"]).decode("utf-8", "replace").split("\n")
-    except (Unusable, OSError):
-        return {}
-    at = item["line"] - 1
-    before, after = lines[max(0, at - context) : at], lines[at + 1 : at + 1 + context]
-    if after and not after[-1] and at + 1 + len(after) == len(lines):
-        after.pop()
-    return {
-        "before": [shortened(each.rstrip("\r")) for each in before],
-        "after": [shortened(each.rstrip("\r")) for each in after],
-    }
-
-
-# Files ---------------------------------------------------------------------------------------------------------------
-
-
-def _find_files(pattern, path, limit, offset):
-    """The files whose name or path matches a glob; a pattern without glob characters is a part of the name."""
-    matches = _ignoring.glob_filter(pattern)
-    if not re.search(r"[*?\[{]", pattern):
-        folded = pattern.lower()
-
-        def matches(name):
-            return folded in (name if "/" in folded else os.path.basename(name)).lower()
-
-    page = Page(offset, limit, "files_only")
-    for name in [os.path.basename(path)] if os.path.isfile(path) else _ignoring.walk(path):
-        if matches(name):
-            page.take(_shown(os.path.dirname(path) if os.path.isfile(path) else path, name))
-    files = [each.encode("utf-8", "replace").decode("utf-8") for each in page.items]
-    answer = {
-        "total_count": page.total,
-        "files": files,
-        "engine": "walk",
-        "truncated": page.total > offset + len(files),
-    }
-    if answer["truncated"]:
-        answer["next_offset"] = offset + len(files)
-    return answer
+def _name_filter(pattern):
+    """Of target=files: the name or path matches the glob; a pattern without glob characters is a part of the name."""
+    if re.search(r"[*?\[{]", pattern):
+        return _ignoring.glob_filter(pattern)
+    part = pattern.lower()
+    return lambda name: part in (name if "/" in part else os.path.basename(name)).lower()

@@ -1,15 +1,16 @@
-"""Files as tools need them: opened without ever waiting, decoded without losing a byte, replaced whole or not at all.
+"""Files as tools need them: opened without ever waiting, and decoded so that every byte survives an edit.
 
-Text is UTF-8 with `surrogateescape`: bytes that are no UTF-8 survive reading, editing and writing unchanged.
+Text that is UTF-8 is decoded with `surrogateescape`, so bytes that are none travel through unchanged. Text without one
+valid UTF-8 sequence is taken for Latin-1, where a byte is a character. Whoever opens a file may find that it is not
+what it was a moment ago: `open_regular` never blocks, whatever it finds.
 """
 
 from __future__ import annotations
 
 import codecs
-import difflib
 import errno
 import os
-import secrets
+import re
 import stat
 
 KINDS = {
@@ -27,57 +28,67 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-IMAGES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"BM", "image/bmp"),
-    (b"RIFF", "image/webp"),
-)
-TEMPORARY = ".hermes-sandbox-"  # how the name of a file begins that is being written
+WIDE = ("utf-16", "utf-32")
+BEYOND_ASCII = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
 
 
 class Unusable(Exception):
-    """A path that cannot be used; the message is for the model and says what to do."""
+    """What was asked for cannot be done; the message is for the model and says what to do. `facts` go into the answer
+    beside it."""
+
+    def __init__(self, message, **facts):
+        super().__init__(message)
+        self.facts = facts
 
 
 def open_regular(path):
     """A binary file object of a regular file. Raises Unusable for anything else, at once, whatever it is."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        # Looked at first, since some devices act on being opened; and again when it is open, since it may have changed.
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+        if kind == stat.S_IFREG:
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            kind = stat.S_IFMT(os.fstat(fd).st_mode)
+            if kind == stat.S_IFREG:
+                return open(fd, "rb")
+            os.close(fd)
     except OSError as error:
-        raise Unusable(_why_not_opened(path, error)) from None
-    kind = stat.S_IFMT(os.fstat(fd).st_mode)
-    if kind != stat.S_IFREG:
-        os.close(fd)
-        raise Unusable(_not_a_file(path, kind))
-    os.set_blocking(fd, True)
-    return open(fd, "rb")
+        raise not_opened(path, error) from None
+    raise not_a_file(path, kind)
 
 
 def read_bytes(path):
+    """All of a regular file. Raises Unusable."""
     with open_regular(path) as file:
-        return file.read()
+        return file.read() or b""
 
 
-def _why_not_opened(path, error):
-    if error.errno == errno.ENOENT:
+def not_opened(path, error):
+    """The Unusable for a path that cannot be opened."""
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        if os.path.islink(path):
+            return Unusable("%s is a symbolic link to %s, which is not there" % (path, os.readlink(path)))
         near = near_names(path)
         hint = "did you mean %s?" % " or ".join(near) if near else "search_files with target=files lists what there is"
-        return "%s is not there; %s" % (path, hint)
-    if error.errno == errno.ENXIO:  # a socket cannot be opened at all
-        return _not_a_file(path, stat.S_IFSOCK)
-    return "%s cannot be opened: %s" % (path, error.strerror)
+        return Unusable("%s is not there; %s" % (path, hint), **({"similar_files": near} if near else {}))
+    return Unusable("%s cannot be opened: %s" % (path, error.strerror))
 
 
-def _not_a_file(path, kind):
+def not_a_file(path, kind):
+    """The Unusable for a path with something else than a file at it. `kind` is that of stat.S_IFMT."""
     hint = "; search_files with target=files lists what is in it" if kind == stat.S_IFDIR else ""
-    return "%s is %s, not a file%s" % (path, KINDS.get(kind, "something else"), hint)
+    return Unusable("%s is %s, not a file%s" % (path, KINDS.get(kind, "something else"), hint))
 
 
 def near_names(path):
-    """Existing paths whose name is like that of `path`, which is not there."""
-    folder, name = os.path.split(path)
+    """Up to three paths that exist, with a name like that of `path`; if its folder is not there either, like that."""
+    import difflib  # here, as most calls need none of it and a cold start pays for every import
+
+    folder, name = os.path.split(path.rstrip("/"))
+    if folder and not os.path.isdir(folder):
+        folders = near_names(folder)
+        there = [os.path.join(each, name) for each in folders if os.path.lexists(os.path.join(each, name))]
+        return there or folders
     try:
         names = os.listdir(folder or ".")
     except OSError:
@@ -87,59 +98,37 @@ def near_names(path):
     return [os.path.join(folder, folded[each]) for each in found]
 
 
-def decode(data):
-    return data.decode("utf-8", "surrogateescape")
+def mark_of(data):
+    """The encoding that a byte order mark at the beginning names, or None."""
+    return next((name for mark, name in MARKS if data.startswith(mark)), None)
 
 
-def encode(text):
-    return text.encode("utf-8", "surrogateescape")
-
-
-def write_atomic(path, data, mode=None):
-    """Replace the file at `path`, or make it, with its parents. Whoever is killed in the middle leaves the old content.
-
-    A symbolic link is followed: its target is replaced. Mode and owner stay; `mode` sets another mode. Raises
-    Unusable."""
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)
+def encoding_of(data):
+    """utf-8, utf-8-sig, utf-16, utf-32 or latin-1; of a part of a file as well. A few bad bytes among UTF-8 are just
+    that; only text in which nothing is UTF-8 is something else."""
+    mark = mark_of(data)
+    if mark is not None:
+        return mark
     try:
-        old = os.stat(target)
-    except FileNotFoundError:
-        old = None
-    except OSError as error:
-        raise Unusable("%s cannot be written: %s" % (path, error.strerror)) from None
-    if old is not None and not stat.S_ISREG(old.st_mode):
-        raise Unusable(_not_a_file(path, stat.S_IFMT(old.st_mode)))
-    try:
-        os.makedirs(folder, exist_ok=True)
-        _replace(target, folder, data, old, mode)
-    except OSError as error:
-        hint = ""
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            hint = "; files are replaced whole, so its folder must be writable"
-        raise Unusable("%s cannot be written: %s%s" % (path, error.strerror, hint)) from None
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "utf-8" if BEYOND_ASCII.search(data.decode("utf-8", "surrogateescape")) else "latin-1"
+    return "utf-8"
 
 
-def _replace(target, folder, data, old, mode):
-    temporary = os.path.join(folder, TEMPORARY + secrets.token_hex(8))
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+def decode(data, path):
+    """(text, encoding) such that `encode` gives back the same bytes; the mark is no part of the text. Raises Unusable
+    for UTF-16 and UTF-32."""
+    encoding = encoding_of(data)
+    if encoding in WIDE:
+        raise Unusable("%s is %s: only UTF-8 and single-byte text can be patched; convert it first" % (path, encoding))
+    return data.decode(encoding, "surrogateescape"), encoding
+
+
+def encode(text, encoding="utf-8"):
+    """Raises Unusable for a character that the encoding has no bytes for."""
     try:
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
-            if old is not None and (old.st_uid, old.st_gid) != (os.getuid(), os.getgid()):
-                try:
-                    os.fchown(fd, old.st_uid, old.st_gid)
-                except PermissionError:
-                    pass  # only root may give a file away; the content is what was asked for
-            if mode is not None or old is not None:
-                # Without set-uid and set-gid: whoever could change the content must not gain the owner's rights by it.
-                os.fchmod(fd, stat.S_IMODE(old.st_mode if mode is None else mode) & 0o1777)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        return text.encode(encoding, "surrogateescape")
+    except UnicodeEncodeError as error:
+        odd = text[error.start : error.end]
+        raise Unusable("the text has %a in it, which cannot be written as %s" % (odd[:20], encoding)) from None

@@ -1,61 +1,82 @@
 """The file tools: read_file, write_file, patch, search_files. They run inside the sandbox, where the files are.
 
-The handlers only take arguments apart and put answers together; the work is in the siblings: _textfile (open, decode,
-replace), _reading, _diffs (what a patch says), _patching (where it fits), _searching and _ignoring.
+The handlers only take arguments apart and put answers together; the work is in the siblings. _textfile opens and
+decodes, _placing writes; _reading; _diffs and _v4a say what a patch wants, _fitting where that is, _patching and
+_replacing what becomes of the files, which meet in _drafts; _searching asks _ripgrep or _lines, which sees what
+_ignoring leaves. Whatever goes wrong is raised as Unusable and becomes an answer here.
 """
 
 from __future__ import annotations
 
-from tools import _patching, _reading, _searching
-from tools._textfile import Unusable, encode, write_atomic
+import re
+
+from tools import _patching, _reading, _replacing, _searching
+from tools._placing import write_atomic
+from tools._textfile import Unusable, encode
 from tools.registry import registry, tool_error, tool_result
 
+SURROGATES = re.compile("[\ud800-\udfff]")
+TYPES = {"string": str, "integer": int, "boolean": bool}
 
-def guarded(work):
-    """A handler out of a function of the arguments that returns plain data or raises Unusable."""
+
+def read_file(path, offset, limit):
+    return _reading.read(path, offset, limit)
+
+
+def write_file(path, content, cross_profile):
+    data = encode(content)
+    write_atomic(path, data)
+    return {"success": True, "path": path, "bytes_written": len(data)}
+
+
+def patch(mode, path, old_string, new_string, replace_all, patch, cross_profile):
+    if patch and (mode == "patch" or not old_string):
+        return _patching.apply_patch(patch, path or "")
+    if mode == "patch":
+        raise Unusable("mode=patch needs the argument patch, with a unified diff or a V4A patch in it")
+    if not path:
+        raise Unusable("mode=replace needs the argument path")
+    return _replacing.replace(path, old_string, new_string, replace_all)
+
+
+def handler_of(work, schema):
+    """A handler that gives `work` all the parameters of the schema, the defaults for those that did not come."""
+    properties = schema["properties"]
 
     def handler(args, **kw):
         try:
-            return tool_result(work(args))
+            given = {name: _argument(name, args.get(name), properties[name]) for name in properties}
+            missing = [name for name in schema["required"] if given[name] is None]
+            if missing:
+                raise Unusable("the argument %s is missing" % missing[0])
+            answer = tool_result(work(**given))
         except Unusable as error:
-            return tool_error(error)
+            answer = tool_error(error, **error.facts)
+        except OSError as error:
+            answer = tool_error("%s: %s" % (error.filename or "the file", error.strerror))
+        return SURROGATES.sub("\ufffd", answer)  # bytes that are no UTF-8, which no JSON can carry
 
     return handler
 
 
-def read_file(args):
-    return _reading.read(args["path"], args.get("offset", 1), args.get("limit", 500))
+def _argument(name, value, schema):
+    """The supervisor has checked arguments by the schema; who calls a handler by himself may not have."""
+    if value is None:
+        return schema.get("default")
+    wanted = TYPES[schema["type"]]
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise Unusable("the argument %s must be of type %s, not %s" % (name, schema["type"], type(value).__name__))
+    if name == "path" and ("\0" in value or not _can_be_path(value)):
+        raise Unusable("the path %a has characters in it that no path can have" % value[:200])
+    return value
 
 
-def write_file(args):
-    data = encode(args["content"])
-    write_atomic(args["path"], data)
-    return {"success": True, "path": args["path"], "bytes_written": len(data)}
-
-
-def patch(args):
-    text = args.get("patch") or ""
-    if text and not args.get("old_string"):
-        return _patching.apply_patch(text)
-    if args.get("mode") == "patch":
-        raise Unusable("mode=patch needs the argument patch, with a unified diff or a V4A patch in it")
-    path = args.get("path") or ""
-    if not path:
-        raise Unusable("mode=replace needs the argument path")
-    return _patching.replace(path, args.get("old_string") or "", args.get("new_string"), bool(args.get("replace_all")))
-
-
-def search_files(args):
-    return _searching.search(
-        pattern=args["pattern"],
-        target=args.get("target", "content"),
-        path=args.get("path") or ".",
-        file_glob=args.get("file_glob"),
-        limit=args.get("limit", 50),
-        offset=args.get("offset", 0),
-        output_mode=args.get("output_mode", "content"),
-        context=args.get("context", 0),
-    )
+def _can_be_path(text):
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def text(description, **more):
@@ -73,7 +94,7 @@ def flag(description):
 def register(name, work, description, required, properties):
     parameters = {"type": "object", "properties": properties, "required": required}
     schema = {"name": name, "description": description, "parameters": parameters}
-    registry.register(name=name, toolset="file", schema=schema, handler=guarded(work))
+    registry.register(name=name, toolset="file", schema=schema, handler=handler_of(work, parameters))
 
 
 CROSS_PROFILE = flag("Accepted for compatibility; the sandbox decides what is in reach")
@@ -84,7 +105,7 @@ register(
     "Read a text file with line numbers, a part at a time. Binary files, images and special files are named, not read.",
     ["path"],
     {
-        "path": text("Path of the file, relative to the workspace or absolute"),
+        "path": text("Path of the file, relative to the workspace or absolute", minLength=1),
         "offset": number("First line to read, counted from 1", minimum=1, default=1),
         "limit": number("How many lines at most", minimum=1, maximum=2000, default=500),
     },
@@ -95,7 +116,7 @@ register(
     "Write a file, replacing it whole if it exists. Makes missing folders. To change a part of a file use patch.",
     ["path", "content"],
     {
-        "path": text("Path of the file, relative to the workspace or absolute"),
+        "path": text("Path of the file, relative to the workspace or absolute", minLength=1),
         "content": text("The whole new content"),
         "cross_profile": CROSS_PROFILE,
     },
@@ -104,8 +125,8 @@ register(
     "patch",
     patch,
     "Change files. mode=replace puts new_string in the place of old_string, which must be unique in the file (or "
-    "replace_all). mode=patch applies a unified diff or a V4A patch (*** Begin Patch) to one or more files; line numbers "
-    "need not be right. Either everything is changed or nothing.",
+    "replace_all). mode=patch applies a unified diff or a V4A patch (*** Begin Patch) to one or more files; line "
+    "numbers need not be right. Either everything is changed or nothing.",
     [],
     {
         "mode": text("How the change is given", enum=["replace", "patch"], default="replace"),
@@ -119,9 +140,9 @@ register(
 )
 register(
     "search_files",
-    search_files,
-    "Search file contents by a regular expression, or (target=files) file names by a glob. Honours .gitignore, skips "
-    "hidden and binary files, and reports the total beside the page.",
+    _searching.search,
+    "Search file contents by a regular expression, line by line, or (target=files) file names by a glob. Honours "
+    ".gitignore, skips hidden and binary files, and reports the total beside the page.",
     ["pattern"],
     {
         "pattern": text("content: a regular expression; files: a glob such as *.py, or a part of a name"),
