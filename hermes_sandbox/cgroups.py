@@ -30,6 +30,9 @@ HINT = "leave the limit to the watchdog and the rlimits, or run where a cgroup i
 
 # For each version: the file of a limit, and the (file, field) of a count; a file without fields holds a number.
 _LIMIT_FILE = {"memory": {1: "memory.limit_in_bytes", 2: "memory.max"}, "pids": {1: "pids.max", 2: "pids.max"}}
+# Without swap a memory limit is a limit ("" stands for it). v2 must not take the whole group for the sin of one: init
+# has to report.
+_WITH_MEMORY = {1: {"memory.memsw.limit_in_bytes": ""}, 2: {"memory.swap.max": "0", "memory.oom.group": "0"}}
 _CPU_TIME = {1: ("cpuacct.usage", ""), 2: ("cpu.stat", "usage_usec")}
 _CPU_UNIT = {1: 1e-9, 2: 1e-6}  # s
 _PEAK = {1: ("memory.max_usage_in_bytes", ""), 2: ("memory.peak", "")}
@@ -56,20 +59,17 @@ class Cgroups:
         """A new group with these limits (bytes, processes); `name` is unique in this process. `killable`: with a folder
         in a v2 tree, if there is one, for `kill`; joining it costs some 10 ms, and a pid namespace has no need of it.
         Raises Refused for a limit that cannot be set."""
+        limits = {limit: value for limit, value in (("memory", memory), ("pids", pids)) if value is not None}
+        if missing := sorted(limits.keys() - self._places.keys()):
+            raise Refused(f"no cgroup can limit {' and '.join(missing)} here", hint=HINT)
         group = Group(files.owner() + name, self._places, self._killer if killable else None)
         try:
             group.make()
-            for limit, value in (("memory", memory), ("pids", pids)):
-                if value is not None:
-                    if limit not in self._places:
-                        raise Refused(f"no cgroup can limit {limit} here", hint=HINT)
-                    group.limit(limit, value)
+            for limit, value in limits.items():
+                group.limit(limit, value)
         except OSError as error:
             group.remove()
             raise Refused(f"a cgroup cannot be set up: {error}", hint=HINT) from error
-        except Refused:
-            group.remove()
-            raise
         return group
 
 
@@ -80,12 +80,12 @@ class Group:
         self.name = name
         self._by_controller = {c: Place(place.folder / name, place.version) for c, place in places.items()}
         self._killer = Place(killer.folder / name, killer.version) if killer is not None else None
-        used = [*self._by_controller.values(), *([self._killer] if self._killer is not None else [])]
-        self._folders = {place.folder: place.version for place in used}
+        self._folders: dict[Path, int] = {}  # that are made: version
 
     def make(self) -> None:
-        for folder, version in self._folders.items():
+        for folder, version in {*self._by_controller.values(), *filter(None, [self._killer])}:
             files.make_below_top(folder)
+            self._folders[folder] = version
             given = [c for c in LIMITS if version == 2 and self._by_controller.get(c) == (folder, 2)]
             if given:
                 files.give(folder.parent, given)
@@ -93,28 +93,24 @@ class Group:
     def limit(self, limit: str, value: int) -> None:
         folder, version = self._by_controller[limit]
         files.write(folder / _LIMIT_FILE[limit][version], str(value))
-        if limit == "memory":
-            # Without swap a limit is a limit; a kernel that does not count swap has no such file. v2 must not take the
-            # whole group for one process's sin: init has to report.
-            beside = {1: [("memory.memsw.limit_in_bytes", str(value))], 2: [("memory.swap.max", "0")]}[version]
-            for file, setting in (*beside, *([("memory.oom.group", "0")] if version == 2 else [])):
-                with contextlib.suppress(FileNotFoundError, PermissionError):
-                    files.write(folder / file, setting)
+        for file, setting in _WITH_MEMORY[version].items() if limit == "memory" else ():
+            with contextlib.suppress(FileNotFoundError):  # a kernel that does not count swap
+                files.write(folder / file, setting or str(value))
 
     @contextlib.contextmanager
     def joined(self) -> Iterator[None]:
         """Around a start: what this thread starts meanwhile is born in the group's v1 hierarchies.
 
         In v1 a thread may move alone, and moves itself without the wait of some 10 ms that moving another process
-        costs. In v2 a thread cannot; there `add` is the way."""
-        folders = [folder for folder, version in self._folders.items() if version == 1]
-        try:
-            for folder in folders:
-                files.write(folder / "tasks", "0")
+        costs. In v2 a thread cannot; there `add` is the way. Raises Refused where the kernel does not allow it."""
+        with contextlib.ExitStack() as way_back:
+            for folder in [folder for folder, version in self._folders.items() if version == 1]:
+                try:
+                    files.write(folder / "tasks", "0")
+                except OSError as error:
+                    raise Refused(f"a worker cannot be started in a cgroup: {error}", hint=HINT) from error
+                way_back.callback(files.write, folder.parent.parent / "tasks", "0")
             yield
-        finally:
-            for folder in folders:
-                files.write(folder.parent.parent / "tasks", "0")
 
     @property
     def needs_adding(self) -> bool:

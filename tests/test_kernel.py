@@ -21,7 +21,7 @@ def python(tmp_path: Path) -> list[str]:
 
 
 def run(python: list[str], code: str) -> str:
-    done = subprocess.run([*python, code], capture_output=True, text=True, encoding="utf-8", timeout=30, check=False)
+    done = subprocess.run([*python, code], capture_output=True, encoding="utf-8", timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

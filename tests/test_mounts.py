@@ -50,7 +50,7 @@ class Theatre:
     def shell(self, command: str) -> str:
         """Run a command of the system's in the thread's mount namespace."""
         argv = ["sh", "-ec", command]
-        return self.on_thread(lambda: subprocess.run(argv, check=True, capture_output=True, text=True)).stdout
+        return self.on_thread(lambda: subprocess.run(argv, check=True, capture_output=True, encoding="utf-8")).stdout
 
     def idmapped(self, source: Path, owner: tuple[int, int] = ROOT) -> Path:
         return self.on_thread(lambda: self.stage.idmapped(source, owner, self.drop))
@@ -67,7 +67,6 @@ class Theatre:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                text=True,
                 encoding="utf-8",
                 user=self.drop[0],
                 group=self.drop[1],
@@ -223,7 +222,7 @@ try:
 except Refused as error:
     print(error.message, "/", error.hint)
 """
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
         assert done.stdout.startswith("root may not mount here: ")
         assert "--tier process" in done.stdout
 
@@ -333,17 +332,17 @@ spawner, stage = Spawner(), mounts.Stage()
 def on_thread(function):
     return spawner.run(function).result()
 on_thread(stage.enter)
-before = open("/proc/self/mountinfo").read()
+before = Path("/proc/self/mountinfo").read_bytes()
 subprocess.run(["mount", "-t", "tmpfs", "late", disk], check=True)
-(disk / "file").write_text("there")
-print(on_thread(lambda: (stage.bind(disk) / "file").read_text()))
-print(on_thread(lambda: (stage.idmapped(disk, (0, 0), (2_100_000_000,) * 2) / "file").read_text()))
+(disk / "file").write_bytes(b"there")
+print(on_thread(lambda: (stage.bind(disk) / "file").read_bytes().decode()))
+print(on_thread(lambda: (stage.idmapped(disk, (0, 0), (2_100_000_000,) * 2) / "file").read_bytes().decode()))
 subprocess.run(["umount", disk], check=True)
-print(on_thread(lambda: (disk / "file").exists()), open("/proc/self/mountinfo").read() == before)
+print(on_thread(lambda: (disk / "file").exists()), Path("/proc/self/mountinfo").read_bytes() == before)
 spawner.close()
 """
         argv = ["unshare", "--mount", "--propagation", "shared", sys.executable, "-c", program]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(argv, capture_output=True, encoding="utf-8", check=False, timeout=30)
         assert done.stderr == ""
         assert done.stdout.split() == ["there", "there", "False", "True"]
 
@@ -354,7 +353,7 @@ def test_throw_away_ids_are_never_given_twice() -> None:
     assert all(2_000_200_000 < uid < 2_147_352_576 for uid in ids)
     program = "from hermes_sandbox import mounts; print(mounts.allocate_drop_id())"
     here = Path(mounts.__file__).parent.parent
-    other = subprocess.run([sys.executable, "-c", program], cwd=here, capture_output=True, text=True, check=True)
+    other = subprocess.run([sys.executable, "-c", program], cwd=here, capture_output=True, encoding="utf-8", check=True)
     assert int(other.stdout) not in range(ids[0] - 1000, ids[-1] + 1000)  # 1 in 47,000 that it is by chance
 
 

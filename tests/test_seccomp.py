@@ -161,7 +161,7 @@ def seccomp(path: Path) -> Iterator[ModuleType]:
 def run(path: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = f"import sys; sys.path.insert(0, {str(path)!r})\n{program}"
     argv = [sys.executable, "-I", "-S", "-c", code, *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, encoding="utf-8", timeout=30, check=False)
+    return subprocess.run(argv, capture_output=True, encoding="utf-8", timeout=30, check=False)
 
 
 def answers(path: Path, number: int, tries: list[tuple[int, ...]]) -> tuple[list[int], list[int]]:
@@ -257,7 +257,7 @@ os.chmod("program", 0o755); os.mkdir("folder", 0o777); os.chmod("folder", 0o1777
 tempfile.NamedTemporaryFile(dir="."); tempfile.TemporaryFile(dir=".").write(b"x")
 socket.create_server(("127.0.0.1", 0)); socket.socketpair()
 thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
-print(subprocess.run(["sh", "-c", "(echo child) | cat"], capture_output=True, text=True, check=True).stdout)
+print(subprocess.run(["sh", "-c", "(echo child) | cat"], capture_output=True, encoding="utf-8", check=True).stdout)
 """
         done = run(path, program, str(tmp_path))
         assert done.returncode == 0, done.stderr
