@@ -178,6 +178,8 @@ class PolicyLayer(msgspec.Struct, frozen=True, kw_only=True):
 
     def set_keys(self) -> dict[str, Any]:
         values = msgspec.structs.astuple(self)
+        if values.count(UNSET) == len(values):  # as most layers of most calls
+            return {}
         return {name: value for name, value in zip(self.__struct_fields__, values, strict=True) if value is not UNSET}
 
 
@@ -206,6 +208,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     explicit: frozenset[str] = frozenset()
     sources: dict[str, str] = {}
 
+
+_BUILT_IN = Policy()
 
 # The most that anybody but the operator may ask for where no layer says otherwise. Absent: what is granted.
 BUILT_IN_CEILING: Mapping[str, Any] = {
@@ -259,14 +263,13 @@ def resolve(layers: Sequence[Layer]) -> Policy:
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     ceilings: dict[str, tuple[Any, str]] = {name: (value, "built-in") for name, value in BUILT_IN_CEILING.items()}
-    defaults = Policy()
     for each in layers:
         own = each.ceiling.set_keys()
         for name, most in own.items():
             if each.bounded:
                 _check(f"ceiling.{name}", name, most, each.source, *_standing(name, ceilings))
             ceilings[name] = (most, each.source)
-            current = values.get(name, getattr(defaults, name))
+            current = values.get(name, getattr(_BUILT_IN, name))
             if _exceeds(OPTIONS[name], current, most):
                 values[name], sources[name] = _lowered(OPTIONS[name], current, most), each.source
         for name, value in each.policy.set_keys().items():
@@ -280,7 +283,7 @@ def resolve(layers: Sequence[Layer]) -> Policy:
 
 def _standing(name: str, ceilings: Mapping[str, tuple[Any, str]]) -> tuple[Any, str]:
     """The ceiling of a key, and who set it. Where nobody did, what is granted by default is all."""
-    return ceilings.get(name) or (getattr(Policy(), name), "built-in")
+    return ceilings.get(name) or (getattr(_BUILT_IN, name), "built-in")
 
 
 def _check(path: str, name: str, value: Any, source: str, most: Any, set_by: str) -> None:
