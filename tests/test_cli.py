@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from hermes_sandbox.cli import COMMANDS, main
 from hermes_sandbox.config import FILE
-from tests.support import HOSTILE_TOOLS, Holders, holders_in
+from tests.support import HOSTILE_TOOLS, Holders, holders_in, wait_until
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "hermes_sandbox"]
@@ -249,6 +249,19 @@ def test_a_second_signal_does_not_wait_for_the_grace(workspace: Path, holders: H
     assert process.returncode == 130
     assert time.monotonic() - began < 5  # the second cancels: one grace of the ladder's, and not two
     assert holders.are_gone()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_while_the_sandbox_starts_is_not_lost(workspace: Path, times: int) -> None:
+    process = start("exec", "--timeout", "20", "--grace", "0.02", "--", "sleep", "50", cwd=workspace)
+    status = Path(f"/proc/{process.pid}/status")
+    caught = 1 << (signal.SIGTERM - 1)
+    assert wait_until(lambda: bool(int(status.read_text().partition("SigCgt:")[2].split()[0], 16) & caught))
+    for _ in range(times):
+        process.send_signal(signal.SIGTERM)
+    _out, err = process.communicate(timeout=15)
+    assert process.returncode in (130, 143)
+    assert b"Traceback" not in err
 
 
 def test_a_reader_that_closes_early_ends_the_command(workspace: Path, holders: Holders) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from hermes_sandbox.policy import UNSET, Policy, PolicyLayer
 from hermes_sandbox.results import CallResult
 from hermes_sandbox.sync import Supervisor
 
+RETRY = 1.0  # s after a cancel and its grace in which the command should have ended
 _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
@@ -80,22 +82,28 @@ def _quiet(stream: str, data: bytes) -> None:
 def _pass_signals_on(tools: Supervisor, layer: PolicyLayer) -> None:
     """INT and TERM go to the command first; after the grace, or at the second one, the call is cancelled."""
     grace = layer.grace if layer.grace is not UNSET else Policy().grace
-    seen: list[int] = []
+    arrived: SimpleQueue[int] = SimpleQueue()  # its `put` may interrupt itself, which holds of little else
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _frame: arrived.put(number))
 
-    def handle(number: int, _frame: object) -> None:
-        seen.append(number)
-        if len(seen) == 1:
-            tools.send_signal(number)
-            timer = threading.Timer(grace, tools.cancel)
-            timer.daemon = True
-            timer.start()
-        elif len(seen) == 2:
-            tools.cancel()
-        else:
-            raise KeyboardInterrupt
+    def escalate() -> None:
+        try:
+            tools.send_signal(arrived.get())
+            _wait(arrived, grace)
+            while True:  # a command whose sandbox is only starting cannot be cancelled yet
+                tools.cancel()
+                _wait(arrived, grace + RETRY)
+        except RuntimeError:  # the supervisor is closed: it is over
+            return
 
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
+    threading.Thread(target=escalate, daemon=True).start()
+
+
+def _wait(arrived: SimpleQueue[int], seconds: float) -> None:
+    try:
+        arrived.get(timeout=seconds)
+    except Empty:
+        pass
 
 
 def _write_reports(result: CallResult, argv: tuple[str, ...], report: Path | None, junit: Path | None) -> None:
