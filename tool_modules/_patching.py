@@ -11,7 +11,7 @@ import os
 from tools import _diffs, _v4a
 from tools._drafts import Drafts, read_file
 from tools._fitting import Fit, split, unended
-from tools._textfile import Unusable
+from tools._textfile import Unusable, check_path
 
 
 def apply_patch(text, path=""):
@@ -48,6 +48,9 @@ def parse(text, path):
 def _apply(drafts, change):
     """Work one file's change into the draft. Returns notes. Raises Unusable, with a line for each hunk that does not
     fit."""
+    for path in (change.path, change.new_path):
+        if path is not None:
+            check_path(path)
     _settle_paths(change)
     draft = drafts.of(change.path, is_link=change.kind == "delete" and os.path.islink(change.path))
     if change.kind == "create":

@@ -9,6 +9,8 @@ import collections
 import os
 import re
 
+from tools._textfile import mark_of
+
 # Without mmap a NUL is noticed wherever in a file it is.
 OPTIONS = (
     "--no-config --color=never --no-heading --with-filename --null --crlf --no-mmap --no-messages "
@@ -19,6 +21,7 @@ SHOWN = re.compile(rb"([^\0]+)\0(\d+)([:-])([^\n]*)\n")
 MAX_COLUMNS = 2500  # bytes of a line, more than what is shown of it
 MAX_ARGUMENTS = 500_000  # bytes of paths in one start, which has to stay below the kernel's 2 MiB
 BLOCK = 1 << 16
+SNIFF = 16 << 10  # bytes
 
 
 class BadForRipgrep(Exception):
@@ -46,7 +49,7 @@ class Ripgrep:
         """[(path, number of matching lines)] of the files that have any, in the order of `names`. Raises
         BadForRipgrep."""
         counts = []
-        for batch in _batches(names):
+        for batch in _batches(name for name in names if not _looks_binary(os.path.join(self.root, name))):
             # A pattern has to be tried even where there is no file.
             output = self._run("--count", self.pattern, "--", *(batch or [os.devnull]))
             found = {_name(path): int(count) for path, count in COUNTED.findall(output)}
@@ -56,7 +59,7 @@ class Ripgrep:
         return counts
 
     def _binary(self, paths):
-        """Those of the paths that have a NUL in them, which it looks over in files that are named to it."""
+        """Those of the paths that have a NUL somewhere, which it looks over in files that are named to it."""
         if not paths:
             return []
         output = self._run("--files-with-matches", "--text", r"--regexp=\x00", "--", *paths)
@@ -137,6 +140,21 @@ class _Window:
             before = [self.lines[each] for each in range(at - self.context, at) if each in self.lines]
             after = [self.lines[each] for each in range(at + 1, at + 1 + self.context) if each in self.lines]
             yield at, self.lines[at], before, after
+
+
+def _looks_binary(path):
+    """Whether the file has a NUL near its beginning or end, or cannot be read. In a file that is named to it ripgrep
+    takes each NUL for a line end, which is slow where there are many."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            head = os.pread(fd, SNIFF, 0)
+            tail = os.pread(fd, SNIFF, max(0, os.fstat(fd).st_size - SNIFF)) if len(head) == SNIFF else b""
+        finally:
+            os.close(fd)
+    except OSError:
+        return True
+    return (b"\0" in head or b"\0" in tail) and mark_of(head) != "utf-16"
 
 
 def _batches(names):

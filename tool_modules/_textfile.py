@@ -41,6 +41,16 @@ class Unusable(Exception):
         self.facts = facts
 
 
+def check_path(path):
+    """Raises Unusable for what no path can be, so that no system call has to."""
+    try:
+        is_path = bool(path) and b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise Unusable("%a cannot be a path" % path[:200])
+
+
 def open_regular(path):
     """A binary file object of a regular file. Raises Unusable for anything else, at once, whatever it is."""
     try:

@@ -12,7 +12,7 @@ import re
 
 from tools import _patching, _reading, _replacing, _searching
 from tools._placing import write_atomic
-from tools._textfile import Unusable, encode
+from tools._textfile import Unusable, check_path, encode
 from tools.registry import registry, tool_error, tool_result
 
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -66,17 +66,9 @@ def _argument(name, value, schema):
     wanted = TYPES[schema["type"]]
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise Unusable("the argument %s must be of type %s, not %s" % (name, schema["type"], type(value).__name__))
-    if name == "path" and ("\0" in value or not _can_be_path(value)):
-        raise Unusable("the path %a has characters in it that no path can have" % value[:200])
+    if name == "path" and value:
+        check_path(value)
     return value
-
-
-def _can_be_path(text):
-    try:
-        text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def text(description, **more):
