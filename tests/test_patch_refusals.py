@@ -227,7 +227,8 @@ LINES = st.sampled_from(
      "diff --git a/f b/g", "rename from f",
      "rename to g", "new file mode 100755", "new mode 9", "deleted file mode 1", "*** Begin Patch", "*** End Patch",
      "*** Update File: f", "*** Add File: g", "*** Delete File: f", "*** Move to: h", "*** End of File", "```",
-     "```diff",     '--- "a/\\377"', '+++ "', "+\udc80", "+\ud800", "copy from x", "prose", "--- a", "+++ a/",
+     "```diff", '--- "a/\\377"', '+++ "', "+\udc80", "+\ud800", "--- \0",
+     "+++ \0", "*** Delete File: a\0", "rename to \0", "copy from x", "prose", "--- a", "+++ a/",
      "diff --git ", 'diff --git "a/f" b/f', "*** Update File: .", "--- ..", "+++ .."]
 )  # fmt: skip
 
