@@ -30,9 +30,9 @@ CHECK_HOLDS = 30.0  # s that an answer is taken from memory
 YES_HOLDS = 60.0  # s after a yes in which a failing check is taken for a flicker
 DESCRIBERS = 2  # workers that describe at the same time
 
-# Sends one request to a worker that holds these modules' files, and sees it to its end: to one of a few that describe,
-# by number, and to one that a tool's env is granted to.
-AskDescribe = Callable[[int, Sequence[ModuleFile], wire.Describe, Watch], Awaitable[Exchange]]
+# Sends one request to a worker of the module's own, and sees it to its end: to one without secrets, and to one that a
+# tool's env is granted to. A worker that modules share could be used by one to forge what another says.
+AskDescribe = Callable[[ModuleFile, wire.Describe, Watch], Awaitable[Exchange]]
 AskCheck = Callable[[ToolInfo, ModuleFile, wire.Check, Watch], Awaitable[Exchange]]
 
 
@@ -85,19 +85,20 @@ class Catalog:
             else:
                 missing.append(module)
 
-        async def describe(lane: int) -> None:
-            pile = missing[lane::DESCRIBERS]
-            for module in pile:
-                reports[module.key] = await self._describe(lane, pile, module)
+        turns = asyncio.Semaphore(DESCRIBERS)
 
-        await asyncio.gather(*map(describe, range(DESCRIBERS)))
+        async def describe(module: ModuleFile) -> None:
+            async with turns:
+                reports[module.key] = await self._describe(module)
+
+        await asyncio.gather(*map(describe, missing))
         registry = Registry(self._config)
         registry.load(found, reports)
         return registry
 
-    async def _describe(self, lane: int, pile: Sequence[ModuleFile], module: ModuleFile) -> DescribeReport:
+    async def _describe(self, module: ModuleFile) -> DescribeReport:
         began = time.monotonic()
-        exchange = await self._ask(lane, pile, wire.Describe(module.name), Watch(timeout=DESCRIBE_TIMEOUT, grace=0.2))
+        exchange = await self._ask(module, wire.Describe(module.name), Watch(timeout=DESCRIBE_TIMEOUT, grace=0.2))
         done = exchange.reply if exchange.cause == "answered" else None
         if isinstance(done, wire.DescribeDone):
             report = DescribeReport(done.registrations, done.problem, time.monotonic() - began)

@@ -32,6 +32,7 @@ from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
 from hermes_sandbox.protocol import BadMessage
 from hermes_sandbox.runners import Evidence, Process
 from hermes_sandbox.session import Failed, Reply, Session, State
+from hermes_sandbox.text import clean
 from hermes_sandbox.worker import wire
 
 START_PATIENCE = 30.0  # s from the start of a process to its hello; a broken sandbox says why much earlier
@@ -39,7 +40,8 @@ ANSWER_MARGIN = 0.1  # s on top of the grace in which a worker that obeyed can s
 HANG_UP_PATIENCE = 1.0  # s for init to kill all inside and report; a storm of forks took up to 0.7
 BYE_PATIENCE = 0.5  # s for a worker to leave by itself when its session is closed
 DRAIN_PATIENCE = 1.0  # s for what is left in the pipes of a dead worker, and for the last prints of an answer
-MAX_LOG_NAME = 200  # characters
+MAX_LOG_NAME, MAX_LOG = 200, 8000  # characters
+STALLED = 0.2  # s without a byte after which half a frame counts as the worker's last word
 
 log = logging.getLogger("hermes_sandbox.driver")
 
@@ -52,6 +54,7 @@ class Worker:
         self.exchange: Exchange | None = None
         self.counted = Evidence()  # the kernel's counts at the last look; at the end, what they ended at
         self.cpu_seen = 0.0
+        self._last_bytes = 0.0
         self._drained = 0  # the greatest mark that init has reported
         self._drained_more = asyncio.Event()
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -87,6 +90,7 @@ class Worker:
     # What comes ---------------------------------------------------------------------------------------------------
 
     def _on_stdout(self, data: bytes) -> None:
+        self._last_bytes = time.monotonic()
         try:
             for event in self.session.feed(data) if data else ():
                 self._handle(event)
@@ -109,6 +113,8 @@ class Worker:
             self.exchange.end("protocol", error.message)
         if not self._started.done():
             self._started.set_exception(error)
+        elif self.exchange is None and self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop())  # nobody would end it before the task's next call
 
     def _pipe_ended(self) -> None:
         self._open_pipes -= 1
@@ -136,7 +142,10 @@ class Worker:
         elif isinstance(event, wire.Log) and exchange is not None:
             # Named after our tool, not after the record: a logger lives for ever, and the tool picks that name.
             logger = logging.getLogger(f"hermes_sandbox.tool.{exchange.tool}")
-            logger.log(event.level, "%s: %s", event.name[:MAX_LOG_NAME], event.message)
+            level = min(
+                max(event.level // 10 * 10, logging.DEBUG), logging.CRITICAL
+            )  # a logger keeps each level it saw
+            logger.log(level, "%s: %s", clean(event.name, MAX_LOG_NAME), clean(event.message, MAX_LOG))
 
     def _handle_report(self, event: Any) -> None:
         if isinstance(event, wire.Printed) and self.exchange is not None:
@@ -264,6 +273,8 @@ class Worker:
             raise asyncio.CancelledError
 
     async def _climb(self, exchange: Exchange) -> None:
+        stalled = time.monotonic() - self._last_bytes > STALLED and not exchange.readers
+        exchange.half_a_frame = self.session.unfinished and (stalled or exchange.cause == "died")
         if exchange.cause not in ("answered", "died", "protocol"):
             over = exchange.again()
             grace = exchange.watch.grace

@@ -69,6 +69,7 @@ class Exchange:
         self.detail = ""
         self.lost = False
         self.confirmed = True
+        self.half_a_frame = False  # the worker's last word, when it was lost
         self.begun = time.monotonic()
         self.last_sign = self.begun
         self.wall_s = 0.0
@@ -82,10 +83,13 @@ class Exchange:
             self.over.set_result(None)
 
     def end(self, cause: Cause, detail: str = "") -> None:
-        """It is over for a reason other than an answer. The first reason stays; an answer that is there wins."""
-        if not self.over.done() and self.cause == "answered":
+        """It is over for a reason other than an answer. The first reason stays; an answer that is there wins. While the
+        ladder is climbed only the worker's own end matters: then no answer to the cancel will come."""
+        if self.cause == "answered" and not self.over.done():
             self.cause, self.detail = cause, detail
-        self.finish()
+            self.finish()
+        elif cause in ("died", "protocol"):
+            self.finish()
 
     def answered(self) -> bool:
         return self.reply is not None or self.failed is not None

@@ -17,11 +17,13 @@ import msgspec
 from hermes_sandbox.errors import Outcome
 from hermes_sandbox.exchange import Exchange
 from hermes_sandbox.policy import Policy, format_value
+from hermes_sandbox.protocol import BadMessage, decode_json
 from hermes_sandbox.results import Failure, LimitHit, Usage
 from hermes_sandbox.runners import Evidence
 from hermes_sandbox.session import Failed
 from hermes_sandbox.worker import wire
 
+TAMPERED = "the tool tampered with its worker"
 NEAR_LIMIT = 0.9  # of `memory`: an abort this close to RLIMIT_DATA was the limit's doing (malloc gave up)
 NOT_FOUND_EXIT, NOT_EXECUTABLE_EXIT = 127, 126  # what shells say of a command that is not there, or cannot be run
 
@@ -88,7 +90,7 @@ def judge(case: Case) -> Verdict:
         case "cancelled":
             return Verdict(outcome="cancelled", error=Failure(exchange.detail or "the caller cancelled the call"))
         case "protocol":
-            return Verdict(outcome="protocol", error=Failure(exchange.detail, "the tool tampered with its worker"))
+            return Verdict(outcome="protocol", error=Failure(exchange.detail, TAMPERED))
         case "output":
             return case.limit("output", exchange.stdout.total + exchange.stderr.total, "supervisor")
         case "cpu_time":
@@ -97,6 +99,8 @@ def judge(case: Case) -> Verdict:
 
 def _timed_out(case: Case) -> Verdict:
     watch = case.exchange.watch
+    if case.exchange.half_a_frame:
+        return _half_a_frame()
     if case.exchange.cause == "idle_timeout":
         message, key = f"gave no sign for {watch.idle_timeout:g} s (idle_timeout)", "idle_timeout"
     else:
@@ -104,9 +108,15 @@ def _timed_out(case: Case) -> Verdict:
     return Verdict(outcome="timeout", error=Failure(message, f"raise {key} in the policy, or make the work smaller"))
 
 
+def _half_a_frame() -> Verdict:
+    return Verdict(outcome="protocol", error=Failure("the worker sent half a frame and nothing after it", TAMPERED))
+
+
 def _by_death(case: Case) -> Verdict:
     """The worker died with the request, by itself or by the kernel's hand."""
     ended = case.ended
+    if case.exchange.half_a_frame and (ended is None or ended.signal is None):
+        return _half_a_frame()
     if ended is None:
         said = f": {case.noise[-300:]}" if case.noise else ""
         message = f"the sandbox ended without a report{said}"
@@ -175,9 +185,17 @@ def _limit_of(case: Case, failed: Failed) -> str | None:
 def _by_reply(case: Case, reply: Any) -> Verdict:
     if isinstance(reply, wire.ExecDone):
         return _by_exit(case, reply)
-    if reply.multimodal is not None:
-        result: str | dict[str, Any] = reply.multimodal
-        failed = bool(reply.multimodal.get("error"))
+    size = len(bytes(reply.multimodal))
+    if size > case.policy.result:
+        return case.limit("result", size, "supervisor")
+    if size:
+        try:
+            result: str | dict[str, Any] = decode_json(reply.multimodal)
+        except BadMessage as error:
+            return Verdict(outcome="protocol", error=Failure(error.message, TAMPERED))
+        if not isinstance(result, dict):
+            return Verdict(outcome="bad_result", error=Failure("its multimodal result is no object"))
+        failed = bool(result.get("error"))
     else:
         result = reply.text or ""
         if len(result) > case.policy.result:

@@ -80,7 +80,10 @@ class Pool:
             await slot.line.acquire()
         try:
             lost, slot.lost = slot.lost, False
-            if slot.worker is None or not slot.worker.usable:
+            if slot.worker is not None and not slot.worker.usable:  # it broke while nobody used it
+                await self._end(slot.worker)
+                slot.worker, lost = None, True
+            if slot.worker is None:
                 slot.worker = await self._started(self._start(key.task_id, policy, workspace, env, tools))
             worker = slot.worker
             try:
@@ -88,8 +91,7 @@ class Pool:
             finally:
                 if not worker.usable:
                     slot.worker, slot.lost = None, True
-                    self._alive.discard(worker)
-                elif not keep:
+                if not worker.usable or not keep:
                     await self._end(worker)
         finally:
             slot.line.release()
@@ -145,7 +147,10 @@ class Pool:
         return self._runners[name]
 
     async def _end(self, worker: Worker) -> None:
-        await asyncio.shield(asyncio.ensure_future(worker.close()))
+        await asyncio.shield(asyncio.ensure_future(self._close(worker)))
+
+    async def _close(self, worker: Worker) -> None:
+        await worker.close()
         self._alive.discard(worker)
 
     async def close_where(self, wanted: Callable[[Key], bool]) -> None:

@@ -116,6 +116,14 @@ def _widen(pipe: int) -> None:
         pass  # the user's share of pipe memory is used up: the default size works as well, only slower
 
 
+def remove_tree(path: os.PathLike[str]) -> None:
+    """Remove a folder that a tool could fill: however deep it nests, and whatever modes it left. What cannot be removed
+    stays, and is no error."""
+    for command in (["rm", "-rf", "--"], ["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]):
+        if os.path.lexists(path):
+            subprocess.run([*command, os.fspath(path)], stderr=subprocess.DEVNULL, check=False)
+
+
 def start_time(pid: int) -> int | None:
     """When `pid` began, in clock ticks since boot: with the pid it names one process for ever. None: no such
     process."""

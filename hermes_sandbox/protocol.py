@@ -46,6 +46,11 @@ REQUESTS: dict[type[Any], str] = {
 }
 
 
+# Messages in which a worker may put any JSON: its parts take many times their bytes once they are decoded.
+FREE_FORM = (wire.DescribeDone, wire.CheckDone)
+MAX_PARTS = 500_000
+
+
 class BadMessage(ProtocolError):
     """The worker's bytes are not the protocol. Its message is safe to show: it never repeats what came at length."""
 
@@ -69,6 +74,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 _frame_decoder = msgspec.json.Decoder(Frame)
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+_any_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 
 
@@ -79,11 +85,26 @@ def decode_frame(line: bytes) -> Frame:
 
 def decode_as(cls: type[T], raw: msgspec.Raw) -> T:
     """The params, result or data of a frame as the message `cls`. Raises BadMessage."""
+    if cls in FREE_FORM:
+        check_parts(raw)
     decoder = _decoders.get(cls)
     if decoder is None:
         decoder = _decoders[cls] = msgspec.json.Decoder(cls)
     decoded: T = _decode(decoder, raw)
     return decoded
+
+
+def check_parts(raw: msgspec.Raw) -> None:
+    """Refuse JSON of more than MAX_PARTS parts, before it is decoded. Raises BadMessage."""
+    data = bytes(raw)
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_PARTS:
+        raise BadMessage(f"the worker sent a frame of more than {MAX_PARTS} parts")
+
+
+def decode_json(raw: msgspec.Raw) -> Any:
+    """Any JSON. Raises BadMessage."""
+    check_parts(raw)
+    return _decode(_any_decoder, raw)
 
 
 def _decode(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
@@ -108,12 +129,17 @@ class Lines:
     """Splits a stream into lines. Keeps at most `limit` bytes of a line that has no end yet; then BadMessage."""
 
     def __init__(self, limit: int = wire.MAX_FRAME) -> None:
-        self._limit = limit
+        self.limit = limit
         self._buffer = bytearray()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return bool(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their newlines."""
-        if not self._buffer and data.endswith(b"\n") and len(data) <= self._limit:
+        if not self._buffer and data.endswith(b"\n") and len(data) <= self.limit:
             return data[:-1].split(b"\n")
         first, newline, rest = data.partition(b"\n")
         self._grow(first)
@@ -127,7 +153,7 @@ class Lines:
         return lines
 
     def _grow(self, data: bytes) -> None:
-        if len(self._buffer) + len(data) > self._limit:
+        if len(self._buffer) + len(data) > self.limit:
             self._buffer = bytearray()
-            raise BadMessage(f"the worker sent a line of more than {self._limit} bytes")
+            raise BadMessage(f"the worker sent a line of more than {self.limit} bytes")
         self._buffer += data

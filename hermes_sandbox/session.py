@@ -30,9 +30,15 @@ from hermes_sandbox.protocol import (
     encode_notification,
     encode_request,
 )
+from hermes_sandbox.text import clean
 from hermes_sandbox.worker import wire
 
 MAX_NOISE = 8 << 10  # bytes of a runner's own complaints that are kept to explain a failed start
+
+
+MAX_MESSAGE, MAX_TRACE = 2000, 8000  # characters of what a worker says of a failure
+BESIDE_RESULT = 1 << 20  # bytes of a frame beside what it is for
+ESCAPED = 6  # bytes that one byte of text may take in JSON
 
 
 class State(enum.Enum):
@@ -100,7 +106,13 @@ class Session:
         data = encode_request(self._number, params)
         self._pending = (self._number, REQUESTS[type(params)])
         self._move(State.BUSY)
+        self._lines.limit = _frame_limit(params)
         return self._number, data
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the worker has sent half a frame."""
+        return self._lines.unfinished
 
     def notification(self, params: Any) -> bytes:
         return encode_notification(params)
@@ -156,7 +168,8 @@ class Session:
         answer: Reply | Failed
         if error is not None:
             trouble = decode_as(wire.Trouble, error.data) if bytes(error.data) else wire.Trouble()
-            answer = Failed(number, error.code, error.message, trouble)
+            trouble = msgspec.structs.replace(trouble, kind=clean(trouble.kind, 200), trace=trouble.trace[-MAX_TRACE:])
+            answer = Failed(number, error.code, clean(error.message, MAX_MESSAGE), trouble)
         else:
             answer = Reply(number, decode_as(REPLIES[method], result))
         self._pending = None
@@ -198,3 +211,10 @@ class Session:
         """The process is gone."""
         self._pending = None
         self._move(State.ENDED)
+
+
+def _frame_limit(params: Any) -> int:
+    """How long a line may be that a worker sends while this request runs."""
+    if isinstance(params, wire.Call):
+        return min(wire.MAX_FRAME, ESCAPED * params.result_limit + BESIDE_RESULT)
+    return wire.MAX_REPORT if isinstance(params, wire.Describe | wire.Check) else BESIDE_RESULT

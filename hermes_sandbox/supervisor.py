@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +37,7 @@ from hermes_sandbox.outcomes import NOT_FOUND_EXIT
 from hermes_sandbox.policy import Layer, Policy, PolicyLayer
 from hermes_sandbox.policy import resolve as resolve_policy
 from hermes_sandbox.pool import Key, Pool, policy_digest
+from hermes_sandbox.process import remove_tree
 from hermes_sandbox.record import Record
 from hermes_sandbox.registry import DescribeCache, Registry, ToolInfo
 from hermes_sandbox.results import CallResult, Failure
@@ -307,35 +307,23 @@ class AsyncSupervisor:
 
     # What describes and checks tools ------------------------------------------------------------------------------
 
-    async def _ask_describe(self, lane: int, modules: Sequence[ModuleFile], params: Any, watch: Watch) -> Exchange:
-        """In one of a few workers without secrets, network or workspace, which serve many modules one after the
-        other."""
+    async def _ask_describe(self, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
         policy = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False)])
         policy = msgspec.structs.replace(policy, env=(), read=(), write=())
-        key = Key(group="describe", task_id=DESCRIBE_TASK, digest=str(lane))
-        return await self._ask(key, True, policy, BASE_ENV, modules, params, watch)
+        return await self._ask(module, policy, BASE_ENV, params, watch)
 
     async def _ask_check(self, tool: ToolInfo, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
         policy = self.policy_of(tool)
-        key = Key(group=f"check {module.key}", task_id=DESCRIBE_TASK, digest="")
-        return await self._ask(key, False, policy, self._environment(tool, policy)[0], [module], params, watch)
+        return await self._ask(module, policy, self._environment(tool, policy)[0], params, watch)
 
     async def _ask(
-        self,
-        key: Key,
-        keep: bool,
-        policy: Policy,
-        env: Mapping[str, str],
-        modules: Sequence[ModuleFile],
-        params: Any,
-        watch: Watch,
+        self, module: ModuleFile, policy: Policy, env: Mapping[str, str], params: Any, watch: Watch
     ) -> Exchange:
-        files = {name: path for module in modules for name, path in module.files().items()}
-        workspace = self._workspace_of(key.task_id)
-        async with self._pool.worker(key, policy, workspace, env, files, keep=keep, patience=ASK_PATIENCE) as (
-            worker,
-            _,
-        ):
+        """In a worker of the module's own, whose workspace is an empty folder."""
+        key = Key(group=module.key, task_id=DESCRIBE_TASK, digest="")
+        workspace = self._workspace_of(DESCRIBE_TASK)
+        places = (key, policy, workspace, env, module.files())
+        async with self._pool.worker(*places, keep=False, patience=ASK_PATIENCE) as (worker, _):
             return await worker.request(params, watch)
 
     # Tasks and the end --------------------------------------------------------------------------------------------
@@ -361,14 +349,16 @@ class AsyncSupervisor:
         """End the task's workers and remove its temporary workspace."""
         await self._pool.close_where(lambda key: key.task_id == task_id)
         if (folder := self._workspaces.pop(task_id, None)) is not None:
-            await asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, folder, True)
+            await asyncio.get_running_loop().run_in_executor(None, remove_tree, folder)
 
     async def close(self) -> None:
         """End every worker and give back everything. Safe to call twice."""
         self._closed = True
-        await self._pool.close()
-        for task_id in list(self._workspaces):
-            await self.close_task(task_id)
+        try:
+            await self._pool.close()
+        finally:
+            for task_id in list(self._workspaces):
+                await self.close_task(task_id)
 
 
 async def _blocks(stdin: bytes | AsyncIterable[bytes] | None) -> AsyncIterator[bytes]:

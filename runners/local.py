@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
 import sysconfig
 import tempfile
@@ -33,7 +32,7 @@ import msgspec
 from hermes_sandbox import bootstrap, bubblewrap, cgroups, mounts, process
 from hermes_sandbox.errors import Refused, SandboxError
 from hermes_sandbox.home import runtime_dir
-from hermes_sandbox.policy import Policy
+from hermes_sandbox.policy import Policy, format_value
 from hermes_sandbox.runners import Evidence, WorkerSpec
 from hermes_sandbox.worker import wire
 
@@ -41,6 +40,8 @@ INSIDE_ID = 1000  # what a throw-away uid shows as inside: an ordinary user
 SYSTEM_PATHS = frozenset(
     map(Path, ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/tmp", "/usr", "/var"))
 )
+# What the interpreter, init and the worker need before any tool is loaded, with some room.
+LEAST = {"memory": 16 << 20, "pids": 4, "open_files": 32}
 NO_CGROUP = "no cgroup is writable here"
 
 
@@ -61,10 +62,14 @@ class Runner:
         self._stage: mounts.Stage | None = None
         self._cgroups: cgroups.Cgroups | None = None
         self._bwrap = ""
+        self._swept = False
 
     async def start(self, spec: WorkerSpec) -> LocalWorker:
         """A worker in the tier that the policy asks for. Raises Refused or RunnerFailed."""
         started = await asyncio.wrap_future(self._spawner.run(lambda: self._start(spec)))
+        if not self._swept:
+            self._swept = True
+            self._spawner.run(self.sweep)  # while the first worker boots
         return LocalWorker(started, self._spawner)
 
     def diagnose(self, noise: str) -> SandboxError:
@@ -83,6 +88,7 @@ class Runner:
         if self._cgroups is None:
             self._cgroups = cgroups.probe()
         _check_workspace(spec)
+        _check_least(spec.policy)
         started = Started(spec)
         try:
             if spec.policy.tier == "process":
@@ -140,9 +146,10 @@ class Runner:
         granted = [Path(path) for path in spec.policy.read]
         writable = [spec.workspace, *(Path(path) for path in spec.policy.write)]
         _must_exist(granted + writable)
+        _refuse_links(granted + writable, writable)
+        plain = {p: p.resolve() for p in shared + granted}, {p: p.resolve() for p in writable}
         if os.geteuid() != 0:
-            me = Identity(None, None, (os.getuid(), os.getgid()))
-            return program, me, {p: p for p in shared + granted}, {p: p for p in writable}
+            return program, Identity(None, None, (os.getuid(), os.getgid())), *plain
         owner = spec.workspace.stat()
         if owner.st_uid:
             identity = Identity(owner.st_uid, owner.st_gid, (owner.st_uid, owner.st_gid))
@@ -153,12 +160,12 @@ class Runner:
         try:
             binds = {path: started.staged(stage, stage.bind(path)) for path in (*shared, program)}
             if owner.st_uid:
-                maps = {path: started.staged(stage, stage.bind(path)) for path in granted + writable}
+                maps = {path: started.staged(stage, stage.bind(path.resolve())) for path in granted + writable}
             else:
                 maps = {path: started.staged(stage, _idmap(stage, path, identity)) for path in granted + writable}
         except mounts.MountRefused as refusal:
             started.unstage()
-            return program, self._as_root(refusal), {p: p for p in shared + granted}, {p: p for p in writable}
+            return program, self._as_root(refusal), *plain
         readable = {path: binds[path] for path in shared} | {path: maps[path] for path in granted}
         return binds[program], identity, readable, {path: maps[path] for path in writable}
 
@@ -253,7 +260,7 @@ class Started:
         if self.group is not None:
             self.group.remove()
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            process.remove_tree(self.folder)
 
 
 class LocalWorker(process.LocalProcess):
@@ -316,7 +323,7 @@ def _idmap(stage: mounts.Stage, path: Path, identity: Identity) -> Path:
     assert identity.uid is not None
     assert identity.gid is not None
     owner = path.stat()
-    return stage.idmapped(path, (owner.st_uid, owner.st_gid), (identity.uid, identity.gid))
+    return stage.idmapped(path.resolve(), (owner.st_uid, owner.st_gid), (identity.uid, identity.gid))
 
 
 def _is_system(path: Path) -> bool:
@@ -336,12 +343,32 @@ def _hidden(spec: WorkerSpec, shown: Iterable[Path]) -> list[Path]:
     return found
 
 
+def _check_least(policy: Policy) -> None:
+    for name, least in LEAST.items():
+        value = getattr(policy, name)
+        if value is not None and value < least:
+            asked, needed = format_value(name, value), format_value(name, least)
+            raise Refused(f"{name} = {asked} is too little for a worker", hint=f"give it at least {needed}")
+
+
 def _must_exist(paths: Iterable[Path]) -> None:
     for path in paths:
         if not path.exists():
             raise Refused(
                 f"the policy names {path}, which is not there", hint="make it, or take it out of read/write/workspace"
             )
+
+
+def _refuse_links(paths: Iterable[Path], writable: Iterable[Path]) -> None:
+    """A granted path below a writable one is a tool's to replace: by a link it could have the next start show it
+    anything, such as a read-only grant as a writable one."""
+    for path in paths:
+        for root in writable:
+            if path != root and path.is_relative_to(root) and path.resolve() != root.resolve() / path.relative_to(root):
+                raise Refused(
+                    f"{path} is, or passes, a symbolic link in {root}, where a tool may have put it",
+                    hint="grant the place that it leads to, if you trust it",
+                )
 
 
 def _check_workspace(spec: WorkerSpec) -> None:
@@ -367,5 +394,5 @@ def _remove_if_orphaned(folder: Path) -> bool:
     _, pid, began, _ = folder.name.split("-", 3)
     if process.start_time(int(pid)) == int(began):
         return False
-    shutil.rmtree(folder, ignore_errors=True)
+    process.remove_tree(folder)
     return True

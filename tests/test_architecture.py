@@ -32,13 +32,13 @@ IMPORTS = {
     "cgroups": "cgroup_places process",
     "config": "bundled policy",
     "discovery": "",
-    "driver": "exchange protocol runners session",
+    "driver": "exchange protocol runners session text",
     "environment": "policy",
     "errors": "",
     "exchange": "session",
     "home": "",
     "mounts": "",
-    "outcomes": "exchange policy results runners session",
+    "outcomes": "exchange policy protocol results runners session",
     "policy": "",
     "pool": "bootstrap driver policy runners session",
     "process": "",
@@ -48,11 +48,12 @@ IMPORTS = {
     "results": "",
     "runners": "bundled policy",
     "schemas": "arguments",
-    "session": "protocol",
+    "session": "protocol text",
     "supervisor": (
-        "arguments bundled catalog config discovery environment exchange home outcomes policy pool record registry "
-        "results toolsets"
+        "arguments bundled catalog config discovery environment exchange home outcomes policy pool process record "
+        "registry results toolsets"
     ),
+    "text": "",
     "sync": "config exchange policy registry results supervisor",
     "toolsets": "config registry",
     # Whole folders: the command line, and the suite that third parties run on their runners.

@@ -131,7 +131,8 @@ def test_the_workspace_can_be_written_and_a_read_grant_cannot(run: Run, workspac
 
 
 def test_network_host_is_the_hosts(run: Run) -> None:
-    interfaces = [line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
+    lines = Path("/proc/net/dev").read_text(encoding="ascii").splitlines()[2:]
+    interfaces = [line.split(":")[0].strip() for line in lines]
     assert seen(run(PYTHON, "-c", LOOK, network="host"))["interfaces"] == sorted(interfaces)
 
 
@@ -306,7 +307,8 @@ def test_a_plain_user_is_itself(workspace: Path) -> None:
     code = AS_USER.format(root=str(ROOT), packages=packages, workspace=str(workspace), look=LOOK)
     env = {"PATH": os.environ["PATH"], "SECRET_TOKEN": "secret", "HOME": str(workspace), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [users_python(), "-c", code], capture_output=True, text=True, env=env, cwd=workspace, timeout=50, check=False,
+        [users_python(), "-c", code], capture_output=True, encoding="utf-8", env=env, cwd=workspace, timeout=50,
+        check=False,
         user=1000, group=1000, extra_groups=[],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -41,10 +41,10 @@ PROTOCOL = [
     *("bad_base64 unknown_error error_without_code garbage_report unknown_report gigabyte_of_newlines").split(),
 ]
 OTHER = {
-    "half_a_frame": "timeout",
+    "half_a_frame": "protocol",
     "deaf": "timeout",
     "answers_after_the_deadline": "timeout",
-    "half_a_frame_and_exit": "runner_failed",
+    "half_a_frame_and_exit": "protocol",
     "closes_its_pipe": "runner_failed",
     "dies_after_hello": "runner_failed",
     "is_killed": "runner_failed",

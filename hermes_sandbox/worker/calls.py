@@ -43,9 +43,13 @@ class Tools:
         channel = self.worker.channel
         stage = wire.LOAD_FAILED
         try:
+            channel.loading = True
             channel.listen(request)
             self.load(params["module"])
             entry = tools_shim.registry.entries.get(params["tool"])
+            if entry is not None and entry.is_async:
+                self.event_loop()
+            channel.loading = False
             if entry is None:
                 return failed(wire.LOAD_FAILED, "%(module)s.py does not register %(tool)s any more" % params)
             stage = wire.TOOL_RAISED
@@ -58,21 +62,28 @@ class Tools:
         except BaseException as error:  # SystemExit and KeyboardInterrupt are a tool's failure, not the worker's
             return _raised(stage, error)
         finally:
+            channel.loading = False
             if os.getpid() == channel.pid:
                 channel.unlisten()
 
-    def run_async(self, coroutine):
-        """On one loop for the worker's life, so that a tool's clients outlive the call that opened them."""
+    def event_loop(self):
+        """One loop for the worker's life, so that a tool's clients outlive the call that opened them."""
         import asyncio
 
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
-        task = asyncio.ensure_future(coroutine, loop=self.loop)
+        return self.loop
+
+    def run_async(self, coroutine):
+        import asyncio
+
+        loop = self.event_loop()
+        task = asyncio.ensure_future(coroutine, loop=loop)
         try:
-            return self.loop.run_until_complete(task)
+            return loop.run_until_complete(task)
         except Cancelled:
             task.cancel()
-            self.loop.run_until_complete(asyncio.wait([task], timeout=0.5))
+            loop.run_until_complete(asyncio.wait([task], timeout=0.5))
             raise
 
     def describe(self, request, params):

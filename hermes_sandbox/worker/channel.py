@@ -13,9 +13,8 @@ import select
 import signal
 import time
 
-from hermes_worker import wire
+from hermes_worker import limits, wire
 
-PRIVATE_FDS = 200  # the protocol lives from here up, out of the way of tools that count descriptors from 3
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -55,12 +54,12 @@ def take_pipes(out, err):
     """Move the protocol pipe off fds 0 and 1; make those /dev/null and the captured prints `out` and `err`.
 
     Returns a Channel. Nothing that a tool or a child does with fds 0 to 2 can reach the protocol from here on."""
-    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS)
-    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS)
-    prints = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS) for fd in (out, err)]
+    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, limits.private_fds())
+    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, limits.private_fds())
+    prints = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, limits.private_fds()) for fd in (out, err)]
     os.close(out)
     os.close(err)
-    null = fcntl.fcntl(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC), fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS)
+    null = fcntl.fcntl(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC), fcntl.F_DUPFD_CLOEXEC, limits.private_fds())
     return Channel(reading, writing, (null, *prints))
 
 
@@ -74,6 +73,7 @@ class Channel:
         self.parts = []  # of a frame whose end has not come yet
         self.frames = []
         self.current = None  # id of the request whose handler may be interrupted
+        self.loading = False  # an import is going on: to interrupt it would leave half a module behind
         self.waiting = select.poll()
         self.waiting.register(reading, select.POLLIN)
         self.quiet_flags = fcntl.fcntl(reading, fcntl.F_GETFL)
@@ -157,6 +157,8 @@ class Channel:
         for index, frame in enumerate(frames):
             params = frame.get("params", {})
             if frame.get("method") == wire.CANCEL and params.get("id") == self.current:
+                if self.loading:
+                    os._exit(0)  # init does the rest; a worker with half a module in it is of no use to later calls
                 self.current = None
                 self.frames = frames[:index] + frames[index + 1 :]
                 raise Cancelled(params["grace"])

@@ -33,7 +33,6 @@ from hermes_worker import kernel, limits, tree, wire
 
 WATCH_INTERVAL = 0.05  # s between two looks at a tree whose memory or CPU time no cgroup counts
 KILL_EXIT = 128 + signal.SIGKILL
-PRIVATE_FDS = 200  # the protocol lives from here up, out of the way of tools that count descriptors from 3
 PAGE = resource.getpagesize()
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -67,8 +66,8 @@ class Prints:
 
     def __init__(self, gauge, pipes, ask):
         self.gauge = gauge
-        self.pipes = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS) for fd in pipes]
-        self.ask = fcntl.fcntl(ask, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FDS)
+        self.pipes = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, limits.private_fds()) for fd in pipes]
+        self.ask = fcntl.fcntl(ask, fcntl.F_DUPFD_CLOEXEC, limits.private_fds())
         for fd in (*pipes, ask):
             os.close(fd)
         self.mark = 0

@@ -17,8 +17,17 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __name__ != "hermes_worker.wire":
+    from typing import Annotated
+
+    from msgspec import Meta
+    from msgspec import Raw as Json
     from msgspec import Struct as Message
+
+    # A worker's figures: what no machine can have is a lie that breaks arithmetic elsewhere.
+    Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+    Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 else:
+    Count, Seconds, Json = int, float, dict
 
     class Message:
         """Takes the options that msgspec's Struct would, and is nothing else: over there only the names are used."""
@@ -29,6 +38,7 @@ else:
 
 VERSION = 1
 MAX_FRAME = 128 << 20  # bytes of one line, either way
+MAX_REPORT = 8 << 20  # bytes of the line that describes or checks a module
 CHUNK = 64 << 10  # bytes of one piece of output or stdin: a pipe's capacity
 STDIN_WINDOW = 256 << 10  # bytes of stdin that may be on their way before the worker has to say that it took some
 
@@ -160,8 +170,8 @@ class Log(Message, frozen=True):
 class Cost(Message, frozen=True):
     """What a request cost in the worker and the children that it waited for, by getrusage."""
 
-    cpu_s: float
-    peak_bytes: int
+    cpu_s: Seconds
+    peak_bytes: Count
 
 
 class CallDone(Message, frozen=True):
@@ -170,16 +180,16 @@ class CallDone(Message, frozen=True):
 
     cost: Cost
     text: str | None = None
-    multimodal: dict[str, object] | None = None
-    mark: int = 0
-    leftovers: int = 0
+    multimodal: Json = Json()  # empty: none
+    mark: Count = 0
+    leftovers: Count = 0
 
 
 class ExecDone(Message, frozen=True):
     cost: Cost
-    code: int | None = None
-    signal: int | None = None
-    leftovers: int = 0
+    code: Count | None = None
+    signal: Count | None = None
+    leftovers: Count = 0
 
 
 class DescribeDone(Message, frozen=True):
@@ -207,12 +217,12 @@ class Trouble(Message, frozen=True):
     """`data` of an error reply. `kind` is the exception's class name, `errno` its number if it is an OSError."""
 
     kind: str = ""
-    errno: int | None = None
+    errno: Count | None = None
     trace: str = ""
-    size: int | None = None
+    size: Count | None = None
     cost: Cost | None = None
-    mark: int = 0
-    leftovers: int = 0
+    mark: Count = 0
+    leftovers: Count = 0
 
 
 class Printed(Message, frozen=True):
@@ -221,28 +231,28 @@ class Printed(Message, frozen=True):
 
 
 class Drained(Message, frozen=True):
-    mark: int
+    mark: Count
 
 
 class Spent(Message, frozen=True):
     """What the whole tree has used so far: CPU s, resident bytes that are not shared, processes."""
 
-    cpu_s: float
-    bytes: int
-    pids: int
+    cpu_s: Seconds
+    bytes: Count
+    pids: Count
 
 
 class Ended(Message, frozen=True):
     """How the worker ended, sent when every process of the sandbox but init is dead and reaped.
     `limit`: "memory" if init's watch ended it."""
 
-    code: int | None = None
-    signal: int | None = None
-    cpu_s: float = 0.0
-    peak_bytes: int = 0
-    killed: int = 0
+    code: Count | None = None
+    signal: Count | None = None
+    cpu_s: Seconds = 0.0
+    peak_bytes: Count = 0
+    killed: Count = 0
     limit: str = ""
-    observed: int = 0
+    observed: Count = 0
 
 
 def message(cls, **fields):
