@@ -360,7 +360,6 @@ def test_both_engines_answer_the_same(
 ) -> None:
     if not HAS_RIPGREP:
         pytest.skip("no ripgrep here")
-    end = end or any(each.endswith(b"\r") for each in contents)
     plant(tree, *drawn, [each + b"\n" * end for each in contents])
     for mode in ("content", "files_only", "count"):
         args = {"output_mode": mode, "limit": 5, "offset": offset, "context": 1}

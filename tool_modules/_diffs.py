@@ -63,7 +63,7 @@ def _unfenced(lines):
     """Without Markdown around it: what stands between fences, if the first is before the diff."""
     first = next((at for at, line in enumerate(lines) if line.startswith(("--- ", "diff ", "@@"))), len(lines))
     if not any(line.startswith("```") for line in lines[:first]):
-        while lines and lines[-1].strip() in ("", "```"):
+        while lines and lines[-1].rstrip("\r") in ("", "```"):
             lines = lines[:-1]
         return lines
     kept, inside = [], False

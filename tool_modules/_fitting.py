@@ -5,8 +5,8 @@ with less and less regard to line ends, trailing blanks, typography and indentat
 anywhere decides. Of several places the one at the stated line is taken, or the only one behind the hunk before, or the
 only one behind the @@ line; otherwise the hunk is refused, and the places are named.
 
-Lines that a hunk only shows keep their bytes; lines that it adds end like the file's others, and where indentation was
-disregarded they get the file's.
+Lines that a hunk only shows keep their bytes. Lines that it adds end as it says, if it shows others exactly, and else
+like most of the file's; where indentation was disregarded they get the file's.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class Fit:
     def edit(self, at, hunk_lines, level):
         """Remember what the hunk does to the lines from index `at` on."""
         indent = Indent(hunk_lines, self.lines[at:]) if level is unindented else None
-        # A patch in which some lines end in a carriage return means the others as they are.
-        end = "\n" if any(text.endswith("\r") for _tag, text in hunk_lines) else self.end
+        # A hunk that shows lines as they are, carriage returns and all, means what it adds as it is.
+        shows = [text for tag, text in hunk_lines if tag != "+"]
+        end = "\n" if level is exact and shows else self.end
         index = at
         for tag, text in hunk_lines:
             if tag == "+":

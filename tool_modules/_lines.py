@@ -91,5 +91,4 @@ def _lines(path):
                     return
                 if "\0" in line or len(line) == MAX_CHARACTERS:
                     raise _Binary
-                line = line.removesuffix("\n")
-                yield line.removesuffix("\r")
+                yield line.rstrip("\r\n")

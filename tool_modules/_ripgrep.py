@@ -74,7 +74,7 @@ class Ripgrep:
         for batch in _batches(wanted):
             for path, number, mark, text in self._records(*options, self.pattern, "--", *batch) if batch else ():
                 line = text.decode("utf-8", "surrogateescape")
-                wanted[_name(path)].add(int(number), mark == b":", line.removesuffix("\r"))
+                wanted[_name(path)].add(int(number), mark == b":", line.rstrip("\r"))
             for name in batch:
                 for hit in wanted[name[2:]].hits():
                     yield (name[2:], *hit)
