@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import errno
 import os
-import re
 import stat
 
 KINDS = {
@@ -29,7 +28,6 @@ MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 WIDE = ("utf-16", "utf-32")
-BEYOND_ASCII = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
 
 
 class Unusable(Exception):
@@ -122,7 +120,11 @@ def encoding_of(data):
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        return "utf-8" if BEYOND_ASCII.search(data.decode("utf-8", "surrogateescape")) else "latin-1"
+        try:
+            data.decode("utf-8", "surrogateescape").encode("ascii", "surrogateescape")
+        except UnicodeEncodeError:
+            return "utf-8"
+        return "latin-1"
     return "utf-8"
 
 

@@ -15,7 +15,6 @@ from tools._placing import write_atomic
 from tools._textfile import Unusable, check_path, encode
 from tools.registry import registry, tool_error, tool_result
 
-SURROGATES = re.compile("[\ud800-\udfff]")
 TYPES = {"string": str, "integer": int, "boolean": bool}
 
 
@@ -54,7 +53,11 @@ def handler_of(work, schema):
             answer = tool_error(error, **error.facts)
         except OSError as error:
             answer = tool_error("%s: %s" % (error.filename or "the file", error.strerror))
-        return SURROGATES.sub("\ufffd", answer)  # bytes that are no UTF-8, which no JSON can carry
+        try:
+            answer.encode()
+        except UnicodeEncodeError:  # a path or a line with bytes that are no UTF-8, which no JSON can carry
+            return re.sub("[\ud800-\udfff]", "\ufffd", answer)
+        return answer
 
     return handler
 
