@@ -50,16 +50,16 @@ def command(python: str) -> list[str]:
     return [python, *INTERPRETER_FLAGS, STUB]
 
 
-def payload(boot: wire.Boot, tool_files: Mapping[str, Path], *, same_python: bool) -> bytes:
-    """The bytes that the stub reads first. `tool_files` maps a path below `tools/` to the file that travels there.
+def payload(boot: wire.Boot, tool_files: Mapping[str, bytes], *, same_python: bool) -> bytes:
+    """The bytes that the stub reads first. `tool_files` maps a path below `tools/` to the text that travels there.
 
     `same_python`: the other side runs our own Python version, so compiled code of the worker's files can go along.
     """
     settings = msgspec.json.encode(boot)
     buffer = io.BytesIO(_worker_archive(same_python))
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_STORED) as archive:
-        for name, path in sorted(tool_files.items()):
-            archive.writestr(zipfile.ZipInfo(f"{TOOLS_FOLDER}/{name}"), path.read_bytes())
+        for name, text in sorted(tool_files.items()):
+            archive.writestr(zipfile.ZipInfo(f"{TOOLS_FOLDER}/{name}"), text)
     files = buffer.getvalue()
     return b"%010d%010d" % (len(files), len(settings)) + files + settings
 

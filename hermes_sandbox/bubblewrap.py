@@ -110,8 +110,7 @@ def arguments(view: View) -> tuple[list[str], list[int]]:
         ["--dev", "/dev", "--size", str(SHM_SIZE), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"],
         ["--size", str(TMP_SIZE), "--perms", "1777", "--tmpfs", "/tmp"],
         ["--size", str(HOME_SIZE), "--tmpfs", HOME],
-        *(["--ro-bind", str(source), str(path)] for path, source in _outermost_first(view.readable)),
-        *(["--bind", str(source), str(path)] for path, source in _outermost_first(view.writable)),
+        *_binds(view),
         *(_hide(path) for path in view.hidden),
     ]
     files, fds = _identity_files(view)
@@ -131,8 +130,11 @@ def _system(network: bool) -> list[str]:
     return argv
 
 
-def _outermost_first(paths: Mapping[Path, Path]) -> list[tuple[Path, Path]]:
-    return sorted(paths.items(), key=lambda item: len(item[0].parts))
+def _binds(view: View) -> list[list[str]]:
+    """The outermost first, whatever its kind, so that a read-only folder in a writable one stays read-only."""
+    binds = [(path, "--ro-bind", source) for path, source in view.readable.items() if path not in view.writable]
+    binds += [(path, "--bind", source) for path, source in view.writable.items()]
+    return [[flag, str(source), str(path)] for path, flag, source in sorted(binds, key=lambda bind: len(bind[0].parts))]
 
 
 def _hide(path: Path) -> list[str]:

@@ -78,6 +78,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             found.append(Layer(f"tools.{tool}", own.policy, own.ceiling, bounded=belongs))
         return found
 
+    def writable(self) -> tuple[Path, ...]:
+        """Every path that some policy or ceiling grants for writing."""
+        entries: list[Toolset | Tool] = [*self.toolsets.values(), *self.tools.values()]
+        layers = [self.defaults, *(layer for entry in entries for layer in (entry.policy, entry.ceiling))]
+        return tuple(Path(path) for each in layers for path in each.set_keys().get("write", ()))
+
 
 def load(home: Path) -> Config:
     """The bundled toolsets.toml with HOME/toolsets.toml merged over it. Raises Refused with the path of a bad key."""

@@ -20,10 +20,12 @@ import re
 import stat
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+
+from hermes_sandbox.errors import Unavailable
 
 MAX_SOURCE = 1 << 20  # bytes of one tool file
 MAX_CACHE = 16 << 20  # bytes of one file of a cache
@@ -50,6 +52,19 @@ class ModuleFile(msgspec.Struct, frozen=True, kw_only=True):
     def files(self) -> dict[str, Path]:
         """What has to travel to a worker for it: path below `tools/` -> file."""
         return {f"{name}.py": self.folder / f"{name}.py" for name in (self.name, *self.siblings)}
+
+    def contents(self) -> dict[str, bytes]:
+        """The text of its files, read as carefully as at discovery, and the same as then. Raises Unavailable."""
+        found = {}
+        for name, path in self.files().items():
+            try:
+                found[name] = read_whole(path, MAX_SOURCE)
+            except OSError as error:
+                raise Unavailable(f"{path} cannot be read any more: {error.strerror or error}") from None
+        digests = {name.removesuffix(".py"): hashlib.sha256(text).hexdigest() for name, text in found.items()}
+        if digest_of(digests) != self.digest:
+            raise Unavailable(f"{self.key} was changed since it was described", hint="start again to take it as it is")
+        return found
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -156,11 +171,15 @@ def _module(path: Path, name: str, folder: _Folder) -> ModuleFile | None:
     if not name.isidentifier():  # its name may hold anything, a terminal's control sequences included
         return ModuleFile(folder=path, name=repr(name)[1:-1], problem="its name is no name of a Python module")
     needed = _closure(name, folder)
-    digest = hashlib.sha256()
-    for each in sorted({name, *needed}):
-        digest.update(f"{each} {folder.look(each)[0]}\n".encode())
+    digest = digest_of({each: folder.look(each)[0] for each in {name, *needed}})
     siblings = tuple(sorted(needed - {name}))
-    return ModuleFile(folder=path, name=name, siblings=siblings, digest=digest.hexdigest(), hints=facts.hints)
+    return ModuleFile(folder=path, name=name, siblings=siblings, digest=digest, hints=facts.hints)
+
+
+def digest_of(digests: Mapping[str, str]) -> str:
+    """One digest for a module and its siblings: name -> digest of its text."""
+    lines = "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _closure(name: str, folder: _Folder) -> set[str]:

@@ -29,6 +29,9 @@ _numbers = itertools.count(1)  # of workers, in this process: several supervisor
 MAX_WORKERS = 256  # alive at once in one supervisor; a task that is over must be closed with close_task
 
 
+Tools = Callable[[], Mapping[str, bytes]]  # reads the tool files that a worker needs, when one is started
+
+
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is for. `group` names its tools; `digest` is `policy_digest` of its policy."""
 
@@ -47,8 +50,9 @@ class Slot:
 
 
 class Pool:
-    def __init__(self, hide: tuple[Path, ...]) -> None:
+    def __init__(self, hide: tuple[Path, ...], writable: tuple[Path, ...]) -> None:
         self._hide = hide
+        self._writable = writable
         self._slots: dict[Key, Slot] = {}
         self._runners: dict[str, Any] = {}
         self._alive: set[Worker] = set()
@@ -64,7 +68,7 @@ class Pool:
         policy: Policy,
         workspace: Path,
         env: Mapping[str, str],
-        tools: Mapping[str, Path],
+        tools: Tools,
         *,
         keep: bool,
         patience: float,
@@ -120,20 +124,23 @@ class Pool:
             await self._end(await start)
 
     async def _start(
-        self, task_id: str, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Mapping[str, Path]
+        self, task_id: str, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Tools
     ) -> Worker:
         if len(self._alive) >= MAX_WORKERS:
             raise Refused(
                 f"{MAX_WORKERS} workers are alive, which is the most", hint="close tasks that are over with close_task"
             )
+        contents = tools()  # before anything is started: it may raise
         runner = self._runner(policy.runner)
         name = str(next(_numbers))
-        spec = WorkerSpec(name=name, policy=policy, workspace=workspace, env=env, hide=self._hide)
+        spec = WorkerSpec(
+            name=name, policy=policy, workspace=workspace, env=env, hide=self._hide, writable=self._writable
+        )
         process = await runner.start(spec)
         worker = Worker(process, Session(process.boot.nonce), task_id)
         self._alive.add(worker)
         try:
-            await worker.start(bootstrap.payload(process.boot, tools, same_python=process.same_python))
+            await worker.start(bootstrap.payload(process.boot, contents, same_python=process.same_python))
         except BaseException as error:
             self._alive.discard(worker)
             if isinstance(error, RunnerFailed | ProtocolError):

@@ -28,14 +28,17 @@ ENTRY_POINTS = "hermes_sandbox.runners"
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker needs. `env` is the whole environment of the tool; `name` is unique among a supervisor's
-    workers."""
+    """What a worker needs. `env` is the whole environment of the tool; `name` is unique in this process.
+
+    `hide`: paths that no tool may see. `writable`: all that any policy of this supervisor grants for writing, since a
+    sandbox may have left links there."""
 
     name: str
     policy: Policy
     workspace: Path
     env: Mapping[str, str]
     hide: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
 
 
 class Evidence(msgspec.Struct, frozen=True):

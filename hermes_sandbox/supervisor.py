@@ -35,8 +35,9 @@ from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
 from hermes_sandbox.home import get_hermes_home
 from hermes_sandbox.outcomes import NOT_FOUND_EXIT
 from hermes_sandbox.policy import Layer, Policy, PolicyLayer
+from hermes_sandbox.policy import layer as policy_layer
 from hermes_sandbox.policy import resolve as resolve_policy
-from hermes_sandbox.pool import Key, Pool, policy_digest
+from hermes_sandbox.pool import Key, Pool, Tools, policy_digest
 from hermes_sandbox.process import remove_tree
 from hermes_sandbox.record import Record
 from hermes_sandbox.registry import DescribeCache, Registry, ToolInfo
@@ -51,6 +52,9 @@ EXEC_TOOL = "exec"  # the name that a command run by `exec` has in its record
 MAX_KEPT_POLICIES = 1024
 ASK_PATIENCE = 60.0  # s that a description or check waits for a worker
 _TASK_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+Asked = PolicyLayer | Mapping[str, Any] | None  # a layer, or its keys as they would stand in toolsets.toml
 
 
 class AsyncSupervisor:
@@ -69,15 +73,16 @@ class AsyncSupervisor:
         home: Path | None = None,
         toolset_filter: Sequence[str] | None = None,
         tool_folders: Sequence[Path] | None = None,
-        policy: PolicyLayer | None = None,
+        policy: Asked = None,
     ) -> None:
         self._home = home or get_hermes_home()
         self._config = config.load(self._home)
         self._filter = toolset_filter
-        self._layer = policy or PolicyLayer()
+        self._layer = _layer(policy) or PolicyLayer()
         self._workspace = Path(workspace).resolve() if workspace is not None else None
         self._workspaces: dict[str, Path] = {}
-        self._pool = Pool(hide=(self._home.resolve(),))
+        hide = (self._home.resolve(), get_hermes_home().resolve())
+        self._pool = Pool(hide=hide, writable=self._config.writable())
         folders = tool_folders if tool_folders is not None else (bundled("tool_modules"), self._home / "tools")
         self._catalog = Catalog(self._config, folders, DescribeCache(self._home), self._ask_describe, self._ask_check)
         self._policies: dict[tuple[str, str, PolicyLayer | None], tuple[Policy, str]] = {}
@@ -119,6 +124,8 @@ class AsyncSupervisor:
     async def get_definitions(self, toolsets: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The definitions of the tools in `toolsets` (default: all that are allowed) for a model, in OpenAI's shape.
         Tools whose check says no are left out. Raises Unavailable for an unknown toolset."""
+        if isinstance(toolsets, str):
+            toolsets = [toolsets]
         registry = await self._catalog.registry()
         wanted = {tool.name for tool in await self.tools()}
         if toolsets is not None:
@@ -164,14 +171,16 @@ class AsyncSupervisor:
         args: Any = None,
         *,
         task_id: str = DEFAULT_TASK,
-        policy: PolicyLayer | None = None,
+        policy: Asked = None,
         context: Mapping[str, Any] | None = None,
     ) -> CallResult:
-        """Run a tool. `context`: further keyword arguments of its handler, plain data."""
+        """Run a tool. `policy`: what the call asks for, such as {"timeout": "5s", "memory": "256M"}, up to the tool's
+        ceiling. `context`: further keyword arguments of its handler, plain data."""
         record = Record(name, task_id)
         try:
             self._check_open(task_id)
-            tool, effective, prepared = await self._prepare(name, args, policy)
+            asked = _layer(policy)
+            tool, effective, prepared = await self._prepare(name, args, asked)
             record.policy = effective
             params = wire.Call(
                 module=self._catalog.module(tool.module).name,
@@ -181,7 +190,7 @@ class AsyncSupervisor:
                 result_limit=effective.result,
                 cpu_time=effective.cpu_time,
             )
-            key, keep, note = self._key(tool, task_id, effective, policy)
+            key, keep, note = self._key(tool, task_id, effective, asked)
             record.notes += note
             files = self._files(tool)
             env, withheld = self._environment(tool, effective)
@@ -222,8 +231,8 @@ class AsyncSupervisor:
             )
         return key, effective.reuse == "session", []
 
-    def _files(self, tool: ToolInfo) -> dict[str, Path]:
-        return self._catalog.module(tool.module).files()
+    def _files(self, tool: ToolInfo) -> Tools:
+        return self._catalog.module(tool.module).contents
 
     def _environment(self, tool: ToolInfo, effective: Policy) -> tuple[dict[str, str], list[str]]:
         """The tool's whole environment, and the names that it asks for and does not get."""
@@ -239,7 +248,7 @@ class AsyncSupervisor:
         stdin: bytes | AsyncIterable[bytes] | None = None,
         on_output: OutputHandler | None = None,
         task_id: str = DEFAULT_TASK,
-        policy: PolicyLayer | None = None,
+        policy: Asked = None,
     ) -> CallResult:
         """Run a command in a sandbox of its own. `env` comes on top of the granted one. The caller is the operator
         here: `policy` may go beyond any ceiling. `on_output(stream, data)` gets output as it comes; if it returns an
@@ -247,9 +256,9 @@ class AsyncSupervisor:
         record = Record(EXEC_TOOL, task_id)
         try:
             self._check_open(task_id)
-            if not argv:
-                raise InvalidArguments("there is no command to run", hint="exec [options] -- COMMAND [ARGUMENT...]")
-            asked = Layer("exec", policy or PolicyLayer(), bounded=False)
+            if not argv or isinstance(argv, str) or not all(isinstance(word, str) for word in argv):
+                raise InvalidArguments("the command is no list of words", hint='write it like ["ls", "-l"]')
+            asked = Layer("exec", _layer(policy) or PolicyLayer(), bounded=False)
             effective = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False), asked])
             record.policy = effective
             workspace = self._workspace_of(task_id)
@@ -257,7 +266,7 @@ class AsyncSupervisor:
             own = {**granted(effective), "PATH": search_path(effective, workspace), **(env or {})}
             params = wire.Exec(argv=list(argv), cwd=folder, env=own, cpu_time=effective.cpu_time)
             key = Key(group=EXEC_TOOL, task_id=task_id, digest="")
-            result = await self._run(record, key, False, effective, own, {}, params, on_output, _blocks(stdin))
+            result = await self._run(record, key, False, effective, own, dict, params, on_output, _blocks(stdin))
             if result.exit_code == NOT_FOUND_EXIT and result.error is not None:
                 failure = Failure(result.error.message, where_it_is(argv[0]))
                 result = msgspec.structs.replace(result, error=failure)
@@ -272,7 +281,7 @@ class AsyncSupervisor:
         keep: bool,
         policy: Policy,
         env: Mapping[str, str],
-        files: Mapping[str, Path],
+        files: Tools,
         params: wire.Call | wire.Exec,
         on_output: OutputHandler | None = None,
         stdin: AsyncIterator[bytes] | None = None,
@@ -322,7 +331,7 @@ class AsyncSupervisor:
         """In a worker of the module's own, whose workspace is an empty folder."""
         key = Key(group=module.key, task_id=DESCRIBE_TASK, digest="")
         workspace = self._workspace_of(DESCRIBE_TASK)
-        places = (key, policy, workspace, env, module.files())
+        places = (key, policy, workspace, env, module.contents)
         async with self._pool.worker(*places, keep=False, patience=ASK_PATIENCE) as (worker, _):
             return await worker.request(params, watch)
 
@@ -368,6 +377,11 @@ async def _blocks(stdin: bytes | AsyncIterable[bytes] | None) -> AsyncIterator[b
     elif stdin is not None:
         async for block in stdin:
             yield block
+
+
+def _layer(asked: Asked) -> PolicyLayer | None:
+    """Raises Refused for a key, value or unit that is wrong."""
+    return asked if asked is None or isinstance(asked, PolicyLayer) else policy_layer(asked, "policy")
 
 
 def _plain(context: Mapping[str, Any]) -> dict[str, Any]:

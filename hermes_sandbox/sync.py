@@ -17,7 +17,7 @@ from hermes_sandbox.exchange import OutputHandler
 from hermes_sandbox.policy import Policy, PolicyLayer
 from hermes_sandbox.registry import ToolInfo
 from hermes_sandbox.results import CallResult
-from hermes_sandbox.supervisor import DEFAULT_TASK, AsyncSupervisor
+from hermes_sandbox.supervisor import DEFAULT_TASK, Asked, AsyncSupervisor
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Supervisor:
         args: Any = None,
         *,
         task_id: str = DEFAULT_TASK,
-        policy: PolicyLayer | None = None,
+        policy: Asked = None,
         context: Mapping[str, Any] | None = None,
     ) -> CallResult:
         return self._wait(self._supervisor.call(name, args, task_id=task_id, policy=policy, context=context))
@@ -103,7 +103,7 @@ class Supervisor:
         stdin: bytes | AsyncIterable[bytes] | None = None,
         on_output: OutputHandler | None = None,
         task_id: str = DEFAULT_TASK,
-        policy: PolicyLayer | None = None,
+        policy: Asked = None,
     ) -> CallResult:
         work = self._supervisor.exec(
             argv, cwd=cwd, env=env, stdin=stdin, on_output=on_output, task_id=task_id, policy=policy

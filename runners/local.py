@@ -24,12 +24,12 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from hermes_sandbox import bootstrap, bubblewrap, cgroups, mounts, process
+from hermes_sandbox import bootstrap, bubblewrap, cgroups, mounts, process, sight
 from hermes_sandbox.errors import Refused, SandboxError
 from hermes_sandbox.home import runtime_dir
 from hermes_sandbox.policy import Policy, format_value
@@ -37,9 +37,6 @@ from hermes_sandbox.runners import Evidence, WorkerSpec
 from hermes_sandbox.worker import wire
 
 INSIDE_ID = 1000  # what a throw-away uid shows as inside: an ordinary user
-SYSTEM_PATHS = frozenset(
-    map(Path, ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/tmp", "/usr", "/var"))
-)
 # What the interpreter, init and the worker need before any tool is loaded, with some room.
 LEAST = {"memory": 16 << 20, "pids": 4, "open_files": 32}
 NO_CGROUP = "no cgroup is writable here"
@@ -87,7 +84,7 @@ class Runner:
     def _start(self, spec: WorkerSpec) -> Started:
         if self._cgroups is None:
             self._cgroups = cgroups.probe()
-        _check_workspace(spec)
+        sight.check_workspace(spec)
         _check_least(spec.policy)
         started = Started(spec)
         try:
@@ -121,6 +118,7 @@ class Runner:
         spec = started.spec
         program, identity, readable, writable = self._sources(started)
         self._settle(started, identity, {"HOME": bubblewrap.HOME, "TMPDIR": "/tmp"})
+        hidden = sight.hide(spec, readable, writable)
         view = bubblewrap.View(
             uid=identity.inside[0],
             gid=identity.inside[1],
@@ -128,7 +126,7 @@ class Runner:
             cwd=spec.workspace,
             readable=readable,
             writable=writable,
-            hidden=_hidden(spec, [*readable, *writable]),
+            hidden=hidden,
         )
         options, fds = bubblewrap.arguments(view)
         try:
@@ -145,8 +143,8 @@ class Runner:
         shared = [path for path in (Path(sys.base_prefix), *map(Path, packages(spec.policy))) if not _is_system(path)]
         granted = [Path(path) for path in spec.policy.read]
         writable = [spec.workspace, *(Path(path) for path in spec.policy.write)]
-        _must_exist(granted + writable)
-        _refuse_links(granted + writable, writable)
+        sight.must_exist(granted + writable)
+        sight.refuse_links(granted + writable, [*writable, *spec.writable])
         plain = {p: p.resolve() for p in shared + granted}, {p: p.resolve() for p in writable}
         if os.geteuid() != 0:
             return program, Identity(None, None, (os.getuid(), os.getgid())), *plain
@@ -218,6 +216,7 @@ class Runner:
             packages=packages(policy),
             memory=watched,
             memory_data=watched,
+            tmpfs=["/tmp", "/dev/shm", bubblewrap.HOME] if started.tier == "namespaces" else [],
             cpu_watch=policy.cpu_time is not None and started.mechanisms["cpu_time"] == "watchdog",
             pids=policy.pids if identity.own_limits else None,
             file_size=policy.file_size,
@@ -330,59 +329,12 @@ def _is_system(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in bubblewrap.SYSTEM_FOLDERS)
 
 
-def _hidden(spec: WorkerSpec, shown: Iterable[Path]) -> list[Path]:
-    """The paths inside at which something hidden would show, whatever links lead there. What is not there yet is made:
-    a tool that made it would write what the operator's next command reads."""
-    found = []
-    for hidden in spec.hide:
-        for path in shown:
-            real = path.resolve()
-            if hidden.is_relative_to(real):
-                hidden.mkdir(mode=0o700, parents=True, exist_ok=True)
-                found.append(path / hidden.relative_to(real))
-    return found
-
-
 def _check_least(policy: Policy) -> None:
     for name, least in LEAST.items():
         value = getattr(policy, name)
         if value is not None and value < least:
             asked, needed = format_value(name, value), format_value(name, least)
             raise Refused(f"{name} = {asked} is too little for a worker", hint=f"give it at least {needed}")
-
-
-def _must_exist(paths: Iterable[Path]) -> None:
-    for path in paths:
-        if not path.exists():
-            raise Refused(
-                f"the policy names {path}, which is not there", hint="make it, or take it out of read/write/workspace"
-            )
-
-
-def _refuse_links(paths: Iterable[Path], writable: Iterable[Path]) -> None:
-    """A granted path below a writable one is a tool's to replace: by a link it could have the next start show it
-    anything, such as a read-only grant as a writable one."""
-    for path in paths:
-        for root in writable:
-            if path != root and path.is_relative_to(root) and path.resolve() != root.resolve() / path.relative_to(root):
-                raise Refused(
-                    f"{path} is, or passes, a symbolic link in {root}, where a tool may have put it",
-                    hint="grant the place that it leads to, if you trust it",
-                )
-
-
-def _check_workspace(spec: WorkerSpec) -> None:
-    workspace = spec.workspace
-    if not workspace.is_dir():
-        raise Refused(f"the workspace {workspace} is no folder", hint="make it, or choose another")
-    if workspace in SYSTEM_PATHS:
-        raise Refused(f"{workspace} cannot be a workspace: it is the machine's own", hint="work in a folder below it")
-    for hidden in spec.hide:
-        if workspace.is_relative_to(hidden):
-            raise Refused(
-                f"the workspace {workspace} lies in {hidden}, which is hidden from every tool",
-                hint="choose another folder",
-            )
 
 
 def _owner_prefix() -> str:

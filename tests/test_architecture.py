@@ -49,6 +49,7 @@ IMPORTS = {
     "runners": "bundled policy",
     "schemas": "arguments",
     "session": "protocol text",
+    "sight": "runners",
     "supervisor": (
         "arguments bundled catalog config discovery environment exchange home outcomes policy pool process record "
         "registry results toolsets"

@@ -19,7 +19,7 @@ COST = wire.Cost(cpu_s=0.25, peak_bytes=1 << 40)
 SAMPLES: list[Any] = [
     wire.Boot(
         nonce="n", pid_namespace=True, seccomp=True, cwd="/w", env={"A": "\u00e4"}, packages=["/p"], memory=1,
-        memory_data=2, cpu_watch=True, pids=3, file_size=4, open_files=5,
+        memory_data=2, cpu_watch=True, tmpfs=["/tmp"], pids=3, file_size=4, open_files=5,
     ),
     wire.Describe(module="m"),
     wire.Check(module="m"),

@@ -77,7 +77,7 @@ def test_every_file_of_the_worker_imports_under_39(python39: str, tmp_path: Path
 def test_a_worker_under_39_loads_every_bundled_tool(python39: str, tmp_path: Path) -> None:
     """The real stub, the real bytes, and each module described as a supervisor would ask for it."""
     modules = [module.name for module in discovery.discover(TOOLS, discovery.FactsCache(tmp_path / "facts.json"))]
-    files = {path.name: path for path in TOOLS.glob("*.py")}
+    files = {path.name: path.read_bytes() for path in TOOLS.glob("*.py")}
     payload = bootstrap.payload(wire.Boot(nonce=NONCE), files, same_python=False)
     frames = [request(number, wire.DESCRIBE, {"module": name}) for number, name in enumerate(modules, 1)]
     with subprocess.Popen(

@@ -22,6 +22,7 @@ import fcntl
 import json
 import mmap
 import os
+import re
 import resource
 import select
 import signal
@@ -59,6 +60,18 @@ class Gauge:
 def unread(pipe):
     """How many bytes wait in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def shared_memory(status):
+    """Bytes of shared memory that a process maps, out of its /proc/PID/status."""
+    found = re.search(rb"RssShmem:\s+(\d+)", status)
+    return int(found.group(1)) * 1024 if found else 0
+
+
+def filled(folder):
+    """Bytes in a tmpfs, which is memory too."""
+    found = os.statvfs(folder)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 class Prints:
@@ -202,11 +215,13 @@ class Init:
 
     def look(self):
         """The watch: sum the tree's memory and CPU time where no cgroup does, end it when it has too much memory."""
-        cpu, memory, count = 0.0, 0, 0
+        cpu, memory, count, mapped = 0.0, 0, 0, 0
         for pid in self.tree.living():
             try:
                 with open("/proc/%d/statm" % pid, "rb") as file:
                     resident, shared = file.read().split()[1:3]
+                with open("/proc/%d/status" % pid, "rb") as file:
+                    mapped = max(mapped, shared_memory(file.read()))
                 with open("/proc/%d/stat" % pid, "rb") as file:
                     times = file.read().rpartition(b")")[2].split()[11:15]
             except (OSError, ValueError):  # it ended while we looked
@@ -214,6 +229,8 @@ class Init:
             memory += (int(resident) - int(shared)) * PAGE
             cpu += sum(map(int, times)) / TICKS
             count += 1
+        # Pages that processes share are theirs only once, so the one that maps the most counts for all of them.
+        memory += mapped + sum(map(filled, self.boot["tmpfs"]))
         self.peak = max(self.peak, memory)
         if self.boot.get("memory") is not None and memory > self.boot["memory"]:
             self.limit, self.observed = "memory", memory

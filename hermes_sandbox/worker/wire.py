@@ -88,6 +88,7 @@ class Boot(Message, frozen=True):
     memory: int | None = None
     memory_data: int | None = None
     cpu_watch: bool = False
+    tmpfs: list[str] = []  # noqa: RUF012 - folders that are memory, for the watch
     pids: int | None = None
     file_size: int | None = None
     open_files: int | None = None
