@@ -290,7 +290,7 @@ class Worker:
         """Wait for what the request printed, which comes over another pipe, and for a reader that is still busy."""
         if mark := _has_mark(exchange):
             try:
-                async with asyncio.timeout(DRAIN_PATIENCE):
+                async with asyncio.timeout(DRAIN_PATIENCE if exchange.cause == "answered" else ANSWER_MARGIN):
                     while self._drained < mark:
                         self._drained_more.clear()
                         await self._drained_more.wait()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hermes_sandbox.errors import InvalidArguments
 from hermes_sandbox.policy import Policy
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -38,3 +40,16 @@ def where_it_is(command: str) -> str:
     if found is None:
         return ""
     return f"it is {found} out here, which the sandbox does not show: grant what it needs with read (--read PATH)"
+
+
+def check_command(argv: Sequence[str], cwd: str | None, env: Mapping[str, str] | None) -> None:
+    """Raises InvalidArguments for what is no command, or holds what no program can be given."""
+    if not argv or isinstance(argv, str) or not all(isinstance(word, str) for word in argv):
+        raise InvalidArguments("the command is no list of words", hint='write it like ["ls", "-l"]')
+    env = env or {}
+    for what, words in (("the command", argv), ("cwd", [cwd or ""]), ("env", [*env, *env.values()])):
+        for word in words:
+            if "\0" in word or word != word.encode("utf-8", "ignore").decode():
+                raise InvalidArguments(f"{what}: {word!r} is not text without NUL", hint="write UTF-8 text")
+    if any("=" in name or not name for name in env):
+        raise InvalidArguments("env: a name is empty or has = in it", hint='write {"NAME": "value"}')

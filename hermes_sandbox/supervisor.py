@@ -29,7 +29,7 @@ from hermes_sandbox.bundled import bundled
 from hermes_sandbox.catalog import Catalog
 from hermes_sandbox.config import Toolset
 from hermes_sandbox.discovery import ModuleFile
-from hermes_sandbox.environment import BASE_ENV, granted, search_path, where_it_is
+from hermes_sandbox.environment import BASE_ENV, check_command, granted, search_path, where_it_is
 from hermes_sandbox.errors import InvalidArguments, Refused, SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
 from hermes_sandbox.home import get_hermes_home
@@ -256,8 +256,7 @@ class AsyncSupervisor:
         record = Record(EXEC_TOOL, task_id)
         try:
             self._check_open(task_id)
-            if not argv or isinstance(argv, str) or not all(isinstance(word, str) for word in argv):
-                raise InvalidArguments("the command is no list of words", hint='write it like ["ls", "-l"]')
+            check_command(argv, cwd, env)
             asked = Layer("exec", _layer(policy) or PolicyLayer(), bounded=False)
             effective = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False), asked])
             record.policy = effective

@@ -111,6 +111,7 @@ class Init:
         self.limit = ""
         self.observed = 0
         self.peak = 0
+        self.killed = 0
         self.children = resource.RUSAGE_CHILDREN
 
     def report(self, method, cls, **fields):
@@ -240,7 +241,10 @@ class Init:
 
     def end_tree(self):
         """Kill everything but ourselves and wait until the kernel says that nothing is left."""
-        self.killed = getattr(self, "killed", 0) + len(self.tree.living())
+        try:
+            self.killed += len(self.tree.living())
+        except OSError:
+            pass  # no descriptor left, say: the count is for information, the end is not
         if self.tree.pid_namespace:
             self.tree.signal(signal.SIGKILL)  # one signal reaches all at once
             self.reap(0)

@@ -25,7 +25,7 @@ class Worker:
         self.boot = boot
         self.prints = prints
         self.channel = pipes
-        self.tree = tree.Tree(boot["pid_namespace"])
+        self.tree = tree.Tree(boot["pid_namespace"], None if boot["pid_namespace"] else os.getppid())
         self.used = usage()
         self.tools = calls.Tools(self)
         self.commands = commands.Commands(self)

@@ -29,6 +29,7 @@ TERMINAL = (
     0x541C,  # TIOCLINUX: the same by way of the console's clipboard
     0x5423,  # TIOCSETD: loads line disciplines, kernel modules with a long record of exploits, onto any pty
 )
+INIT = (1,)  # the pid of the sandbox's init
 FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 
 # (why, its calls): (name, number on x86_64, number on aarch64, answer, *conditions that must all hold). None: the
@@ -75,6 +76,15 @@ TABLE = (
         ("process_vm_writev", 311, 271, EPERM),
         ("pidfd_getfd", 438, 438, EPERM),
         ("kcmp", 312, 272, EPERM),  # orders kernel addresses, which helps an exploit
+    )),
+    ("init has the worker's uid, and these take that for a right to weaken it; in its namespace it is pid 1", (
+        ("prlimit64", 302, 261, EPERM, (ONE_OF, 0, INIT)),
+        ("setpriority", 141, 140, EPERM, (ONE_OF, 1, INIT)),
+        ("sched_setaffinity", 203, 122, EPERM, (ONE_OF, 0, INIT)),
+        ("sched_setscheduler", 144, 119, EPERM, (ONE_OF, 0, INIT)),
+        ("sched_setparam", 142, 118, EPERM, (ONE_OF, 0, INIT)),
+        ("sched_setattr", 314, 274, EPERM, (ONE_OF, 0, INIT)),
+        ("ioprio_set", 251, 30, EPERM, (ONE_OF, 1, INIT)),
     )),
     ("mounts and roots are the sandbox's walls", (
         ("mount", 165, 40, EPERM),

@@ -42,6 +42,15 @@ def _parent_and_state(pid):
     return int(fields[1]), fields[0].decode("ascii")
 
 
+def _children(pid):
+    """The pids of the children of a process with one thread; none where the kernel does not tell."""
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid), "rb") as file:
+            return file.read().split()
+    except OSError:
+        return []
+
+
 def _reap():
     """Reap every child that is dead. Returns whether a child is left."""
     try:
@@ -53,10 +62,18 @@ def _reap():
 
 
 class Tree:
-    """What this process, a worker or an init, has below it."""
+    """What this process, a worker or an init, has below it.
 
-    def __init__(self, pid_namespace):
+    `init`: for a worker outside a pid namespace its init's pid. A process can make itself init's child past the worker
+    (CLONE_PARENT, or by taking the worker's subreaper flag away), so the worker looks below init."""
+
+    def __init__(self, pid_namespace, init=None):
         self.pid_namespace = pid_namespace
+        self.root = init or os.getpid()
+
+    def _below(self):
+        own = os.getpid()
+        return [pid for pid in descendants(self.root) if pid != own]
 
     def is_empty(self):
         if self.pid_namespace:
@@ -65,12 +82,12 @@ class Tree:
                 return False
             except ProcessLookupError:
                 return True
-        return not _reap()
+        return not _reap() and not (self.root != os.getpid() and len(_children(self.root)) > 1)
 
     def living(self):
         """Pids of this tree, without this process, its init and zombies."""
         if not self.pid_namespace:
-            return descendants(os.getpid())
+            return self._below()
         own = (1, os.getpid())
         pairs = ((pid, _parent_and_state(pid)) for pid in _pids() if pid not in own)
         return [pid for pid, found in pairs if found and found[1] not in "ZX"]
@@ -79,7 +96,7 @@ class Tree:
         if self.pid_namespace:
             targets = [-1]
         else:
-            targets = descendants(os.getpid())
+            targets = self._below()
         for pid in targets:
             try:
                 os.kill(pid, number)
