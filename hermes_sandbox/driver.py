@@ -140,6 +140,8 @@ class Worker:
         elif isinstance(event, wire.Credit) and exchange is not None:
             exchange.give_credit(event.bytes)
         elif isinstance(event, wire.Log) and exchange is not None:
+            if not exchange.take_log(len(event.message)):
+                return
             # Named after our tool, not after the record: a logger lives for ever, and the tool picks that name.
             logger = logging.getLogger(f"hermes_sandbox.tool.{exchange.tool}")
             level = min(
@@ -223,9 +225,12 @@ class Worker:
         return exchange
 
     def cancel(self) -> None:
-        """The caller wants the running request to end; `request` then returns with cause "cancelled"."""
-        if self.exchange is not None:
+        """The caller wants the running request to end; `request` then returns with cause "cancelled". A second time: at
+        once, without the grace."""
+        if self.exchange is not None and self.exchange.cause == "answered":
             self.exchange.end("cancelled")
+        elif self.exchange is not None:
+            self.exchange.finish()
 
     def send_signal(self, number: int) -> None:
         """Pass a signal to the command of a running `exec`."""

@@ -12,6 +12,7 @@ import msgspec
 from hermes_sandbox.session import Failed
 from hermes_sandbox.worker import wire
 
+MAX_RECORDS = 1000  # log records of one request that are passed on
 TAIL = 16 << 10  # bytes of each stream that a result keeps
 
 Cause = Literal["answered", "timeout", "idle_timeout", "cancelled", "output", "cpu_time", "died", "protocol"]
@@ -63,6 +64,7 @@ class Exchange:
         self.cpu_before = cpu_before
         self.cpu_s = 0.0
         self.stdout, self.stderr = Tail(), Tail()
+        self.logged = self.records = 0
         self.reply: Any = None
         self.failed: Failed | None = None
         self.cause: Cause = "answered"
@@ -114,9 +116,24 @@ class Exchange:
         """Account for output: its tail, the idle clock, the limit."""
         self.last_sign = time.monotonic()
         self.tail(stream).add(data)
+        self._check_output()
+
+    def take_log(self, size: int) -> bool:
+        """Account for a log record, which is output too. False: drop it, there were too many."""
+        self.logged += size
+        self.records += 1
+        self._check_output()
+        return self.records <= MAX_RECORDS
+
+    def _check_output(self) -> None:
         limit = self.watch.output
-        if limit is not None and self.stdout.total + self.stderr.total > limit:
+        if limit is not None and self.output_bytes > limit:
             self.end("output")
+
+    @property
+    def output_bytes(self) -> int:
+        """All that was printed and logged."""
+        return self.stdout.total + self.stderr.total + self.logged
 
     def spent(self, cpu_s: float) -> None:
         """The tree has used `cpu_s` seconds of CPU since the worker's start."""

@@ -92,7 +92,7 @@ def judge(case: Case) -> Verdict:
         case "protocol":
             return Verdict(outcome="protocol", error=Failure(exchange.detail, TAMPERED))
         case "output":
-            return case.limit("output", exchange.stdout.total + exchange.stderr.total, "supervisor")
+            return case.limit("output", exchange.output_bytes, "supervisor")
         case "cpu_time":
             return case.limit("cpu_time", round(exchange.cpu_s, 3))
 

@@ -124,6 +124,17 @@ def remove_tree(path: os.PathLike[str]) -> None:
             subprocess.run([*command, os.fspath(path)], stderr=subprocess.DEVNULL, check=False)
 
 
+def owner_prefix(kind: str) -> str:
+    """What the name of a temporary folder of this process begins with: whose it is, for `is_orphaned`."""
+    return f"{kind}-{os.getpid()}-{start_time(os.getpid())}-"
+
+
+def is_orphaned(name: str) -> bool:
+    """Whether the process that a folder was named after is gone. A pid that was taken again has another start time."""
+    _, pid, began, *_rest = [*name.split("-"), "", "", ""]
+    return pid.isdigit() and str(start_time(int(pid))) != began
+
+
 def start_time(pid: int) -> int | None:
     """When `pid` began, in clock ticks since boot: with the pid it names one process for ever. None: no such
     process."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -38,16 +37,15 @@ from hermes_sandbox.policy import Layer, Policy, PolicyLayer
 from hermes_sandbox.policy import layer as policy_layer
 from hermes_sandbox.policy import resolve as resolve_policy
 from hermes_sandbox.pool import Key, Pool, Tools, policy_digest
-from hermes_sandbox.process import remove_tree
 from hermes_sandbox.record import Record
 from hermes_sandbox.registry import DescribeCache, Registry, ToolInfo
 from hermes_sandbox.results import CallResult, Failure
 from hermes_sandbox.toolsets import names as toolset_names
 from hermes_sandbox.toolsets import resolve
 from hermes_sandbox.worker import wire
+from hermes_sandbox.workspace import Workspaces
 
 DEFAULT_TASK = "default"
-DESCRIBE_TASK = "(describe)"  # no task id of a user's can be this
 EXEC_TOOL = "exec"  # the name that a command run by `exec` has in its record
 MAX_KEPT_POLICIES = 1024
 ASK_PATIENCE = 60.0  # s that a description or check waits for a worker
@@ -79,8 +77,7 @@ class AsyncSupervisor:
         self._config = config.load(self._home)
         self._filter = toolset_filter
         self._layer = _layer(policy) or PolicyLayer()
-        self._workspace = Path(workspace).resolve() if workspace is not None else None
-        self._workspaces: dict[str, Path] = {}
+        self._workspaces = Workspaces(Path(workspace) if workspace is not None else None)
         hide = (self._home.resolve(), get_hermes_home().resolve())
         self._pool = Pool(hide=hide, writable=self._config.writable())
         folders = tool_folders if tool_folders is not None else (bundled("tool_modules"), self._home / "tools")
@@ -260,7 +257,7 @@ class AsyncSupervisor:
             asked = Layer("exec", _layer(policy) or PolicyLayer(), bounded=False)
             effective = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False), asked])
             record.policy = effective
-            workspace = self._workspace_of(task_id)
+            workspace = self._workspaces.of(task_id)
             folder = str(workspace if cwd is None else (workspace / cwd))
             own = {**granted(effective), "PATH": search_path(effective, workspace), **(env or {})}
             params = wire.Exec(argv=list(argv), cwd=folder, env=own, cpu_time=effective.cpu_time)
@@ -292,7 +289,7 @@ class AsyncSupervisor:
             cpu_time=policy.cpu_time,
             output=policy.output,
         )
-        workspace = self._workspace_of(key.task_id)
+        workspace = self._workspaces.of(key.task_id)
         async with self._pool.worker(key, policy, workspace, env, files, keep=keep, patience=policy.timeout) as (
             worker,
             lost,
@@ -317,7 +314,8 @@ class AsyncSupervisor:
 
     async def _ask_describe(self, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
         policy = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False)])
-        policy = msgspec.structs.replace(policy, env=(), read=(), write=())
+        network = policy.network if policy.tier == "process" else "none"  # where it can be taken away
+        policy = msgspec.structs.replace(policy, env=(), read=(), write=(), network=network)
         return await self._ask(module, policy, BASE_ENV, params, watch)
 
     async def _ask_check(self, tool: ToolInfo, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
@@ -328,11 +326,11 @@ class AsyncSupervisor:
         self, module: ModuleFile, policy: Policy, env: Mapping[str, str], params: Any, watch: Watch
     ) -> Exchange:
         """In a worker of the module's own, whose workspace is an empty folder."""
-        key = Key(group=module.key, task_id=DESCRIBE_TASK, digest="")
-        workspace = self._workspace_of(DESCRIBE_TASK)
-        places = (key, policy, workspace, env, module.contents)
-        async with self._pool.worker(*places, keep=False, patience=ASK_PATIENCE) as (worker, _):
-            return await worker.request(params, watch)
+        key = Key(group=module.key, task_id="", digest="")
+        async with self._workspaces.temporary() as workspace:
+            places = (key, policy, workspace, env, module.contents)
+            async with self._pool.worker(*places, keep=False, patience=ASK_PATIENCE) as (worker, _):
+                return await worker.request(params, watch)
 
     # Tasks and the end --------------------------------------------------------------------------------------------
 
@@ -344,20 +342,10 @@ class AsyncSupervisor:
                 f"{task_id!r} is no task id", hint="use 1 to 64 letters, digits, dots, dashes and underscores"
             )
 
-    def _workspace_of(self, task_id: str) -> Path:
-        """The supervisor's workspace, else a temporary one of the task's. What describes tools never sees the
-        former."""
-        if self._workspace is not None and task_id != DESCRIBE_TASK:
-            return self._workspace
-        if task_id not in self._workspaces:
-            self._workspaces[task_id] = Path(tempfile.mkdtemp(prefix="hermes-sandbox-")).resolve()
-        return self._workspaces[task_id]
-
     async def close_task(self, task_id: str) -> None:
         """End the task's workers and remove its temporary workspace."""
         await self._pool.close_where(lambda key: key.task_id == task_id)
-        if (folder := self._workspaces.pop(task_id, None)) is not None:
-            await asyncio.get_running_loop().run_in_executor(None, remove_tree, folder)
+        await self._workspaces.close_task(task_id)
 
     async def close(self) -> None:
         """End every worker and give back everything. Safe to call twice."""
@@ -365,8 +353,7 @@ class AsyncSupervisor:
         try:
             await self._pool.close()
         finally:
-            for task_id in list(self._workspaces):
-                await self.close_task(task_id)
+            await self._workspaces.close()
 
 
 async def _blocks(stdin: bytes | AsyncIterable[bytes] | None) -> AsyncIterator[bytes]:

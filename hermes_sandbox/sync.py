@@ -127,6 +127,7 @@ class Supervisor:
         if self._closed:
             return
         self._wait(self._supervisor.close())
+        self._wait(self._loop.shutdown_default_executor())
         self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

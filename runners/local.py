@@ -74,7 +74,10 @@ class Runner:
 
     def sweep(self) -> int:
         """Remove the cgroups and folders of workers whose supervisor is dead; their processes died with it."""
-        return cgroups.sweep() + sum(map(_remove_if_orphaned, runtime_dir().glob("worker-*")))
+        orphans = [folder for folder in runtime_dir().iterdir() if process.is_orphaned(folder.name)]
+        for folder in orphans:
+            process.remove_tree(folder)
+        return cgroups.sweep() + len(orphans)
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._spawner.close)
@@ -103,7 +106,7 @@ class Runner:
             raise Refused(
                 "tier process cannot take the network away (network = none)", hint="use tier namespaces or network host"
             )
-        started.folder = Path(tempfile.mkdtemp(prefix=_owner_prefix(), dir=runtime_dir()))
+        started.folder = Path(tempfile.mkdtemp(prefix=process.owner_prefix("worker"), dir=runtime_dir()))
         started.tier = "process"
         started.notes = ("tier process contains crashes; it is no sandbox",)
         identity = Identity(None, None, (os.getuid(), os.getgid()), own_limits=False)
@@ -335,16 +338,3 @@ def _check_least(policy: Policy) -> None:
         if value is not None and value < least:
             asked, needed = format_value(name, value), format_value(name, least)
             raise Refused(f"{name} = {asked} is too little for a worker", hint=f"give it at least {needed}")
-
-
-def _owner_prefix() -> str:
-    return f"worker-{os.getpid()}-{process.start_time(os.getpid())}-"
-
-
-def _remove_if_orphaned(folder: Path) -> bool:
-    """A folder is named by the pid and start time of its supervisor, so that a reused pid does not save it."""
-    _, pid, began, _ = folder.name.split("-", 3)
-    if process.start_time(int(pid)) == int(began):
-        return False
-    process.remove_tree(folder)
-    return True

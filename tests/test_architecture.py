@@ -51,12 +51,13 @@ IMPORTS = {
     "session": "protocol text",
     "sight": "runners",
     "supervisor": (
-        "arguments bundled catalog config discovery environment exchange home outcomes policy pool process record "
-        "registry results toolsets"
+        "arguments bundled catalog config discovery environment exchange home outcomes policy pool record registry "
+        "results toolsets workspace"
     ),
     "text": "",
     "sync": "config exchange policy registry results supervisor",
     "toolsets": "config registry",
+    "workspace": "home process",
     # Whole folders: the command line, and the suite that third parties run on their runners.
     "cli": "cli bundled config home policy registry results supervisor sync toolsets",
     "testing": "testing bootstrap bundled driver exchange home policy pool results runners session supervisor sync",
