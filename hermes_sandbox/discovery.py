@@ -7,7 +7,8 @@ is a problem with a reason.
 
 The files are hostile, and the parser runs here: they are opened without waiting (a FIFO may be called x.py), only when
 they are regular files, and parsed only when they are neither long nor dense: a megabyte of `a;a;a` would take 0.9 GB of
-nodes, and one of `f"{a}{a}..."` minutes. What the parser raises on nested input is caught.
+nodes, and one of `f"{a}{a}..."` half a minute. Many files together have a bound, too: what is beyond it is parsed at
+the next start, when the others are in the cache. Whatever the parser raises is caught.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import stat
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -30,7 +32,13 @@ from hermes_sandbox.errors import Unavailable
 MAX_SOURCE = 1 << 20  # bytes of one tool file
 MAX_CACHE = 16 << 20  # bytes of one file of a cache
 MAX_WORDS = 100_000  # words and signs of one; 300 kB of ordinary code
+# Python 3.11 looks the place of each expression of an f-string up from the string's beginning: 0.4 ns for each brace
+# and byte. The most that a file of the standard library or of a well-known package has is 4.9e8, and then 1.2e8.
+MAX_BRACES = 500_000_000  # braces times bytes of one file; some 0.2 s
+MAX_EFFORT = 5_000_000_000  # ns of parsing for all that is not in the cache
+MAX_HINTS = 256
 REGISTRY = "tools.registry"
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ModuleFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +94,7 @@ class FactsCache:
         self._path = path
         self._salt = f"{sys.version_info[:2]} {os.stat(__file__).st_mtime_ns} "
         self._used: dict[str, Facts] = {}
+        self._effort = 0
         try:
             self._known = msgspec.json.decode(read_whole(path, MAX_CACHE), type=dict[str, Facts])
         except (OSError, msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -93,12 +102,27 @@ class FactsCache:
 
     def facts(self, digest: str, text: bytes) -> Facts:
         key = self._salt + digest
-        self._used[key] = self._known.get(key) or _facts(text)
-        return self._used[key]
+        if key in self._used or key in self._known:
+            found = self._used[key] = self._used.get(key) or self._known[key]
+            return found
+        words, braces = _dense(text)
+        if words > MAX_WORDS:
+            found = Facts(problem=f"it has more than {MAX_WORDS} words and signs")
+        elif braces > MAX_BRACES:
+            found = Facts(problem=f"its braces times its bytes are more than {MAX_BRACES}")
+        elif self._effort > MAX_EFFORT:  # not kept: the next start has time for it
+            return Facts(problem=f"it and the files before it take more than {MAX_EFFORT / 1e9:g} s to parse")
+        else:
+            self._effort += words * 3300 + braces  # ns, measured
+            found = _facts(text)
+        self._used[key] = found
+        return found
 
     def save(self) -> None:
+        """Never raises: what cannot be kept is found again."""
         if self._used != self._known:
-            write_whole(self._path, msgspec.json.encode(self._used))
+            with contextlib.suppress(UnicodeError, ValueError, msgspec.MsgspecError):
+                write_whole(self._path, msgspec.json.encode(self._used))
 
 
 def read_whole(path: Path, most: int) -> bytes:
@@ -195,19 +219,25 @@ def _closure(name: str, folder: _Folder) -> set[str]:
     return found
 
 
+def _dense(text: bytes) -> tuple[int, int]:
+    """What a file costs to parse: its words and signs, and its braces times its bytes."""
+    return len(re.findall(rb"\w+|[^\w\s]", text)), text.count(b"{") * len(text)
+
+
 def _facts(text: bytes) -> Facts:
-    if len(re.findall(rb"\w+|[^\w\s]", text)) > MAX_WORDS:
-        return Facts(problem=f"it has more than {MAX_WORDS} words and signs")
     try:
         with warnings.catch_warnings(action="ignore"):  # about a stranger's string escapes, on our stderr
-            tree = ast.parse(text)
+            return _said(text, ast.parse(text))
     except SyntaxError as error:
         return Facts(problem=f"it is no Python: {error.msg} (line {error.lineno})")
     except ValueError as error:
         return Facts(problem=f"it is no Python: {error}")
     except (RecursionError, MemoryError):  # MemoryError is how the parser of 3.11 says so
         return Facts(problem="it is no Python that the parser can take: it is nested too deeply")
-    return _said(text, tree)
+    except (
+        Exception
+    ) as error:  # a stranger's file is its own problem and nobody else's, whatever the parser makes of it
+        return Facts(problem=f"it cannot be parsed: {type(error).__name__}")
 
 
 def _said(text: bytes, tree: ast.Module) -> Facts:
@@ -232,7 +262,7 @@ def _said(text: bytes, tree: ast.Module) -> Facts:
     registering = {id(node) for node in mentions if _dotted(node.value) in registries}
     return Facts(
         registers=bool(registering),
-        hints=tuple(_literal_names(call for call in calls if id(call.func) in registering)),
+        hints=tuple(islice(_literal_names(call for call in calls if id(call.func) in registering), MAX_HINTS)),
         imports=tuple(sorted(set(_siblings(imports)))),
     )
 
@@ -291,5 +321,5 @@ def _siblings(imports: Iterable[ast.Import | ast.ImportFrom]) -> Iterator[str]:
 def _literal_names(calls: Iterable[ast.Call]) -> Iterator[str]:
     for call in calls:
         for word in [word.value for word in call.keywords if word.arg == "name"] or call.args[:1]:
-            if isinstance(word, ast.Constant) and isinstance(word.value, str):
+            if isinstance(word, ast.Constant) and isinstance(word.value, str) and TOOL_NAME.fullmatch(word.value):
                 yield word.value

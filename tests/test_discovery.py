@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_sandbox import discovery
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.discovery import MAX_SOURCE, MAX_WORDS, FactsCache, ModuleFile, discover, write_whole
 from tests.support import rss
@@ -240,3 +241,54 @@ def test_a_cache_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -
     (tmp_path / "facts.json").mkdir()
     write_whole(tmp_path / "facts.json", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["facts.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"f'" + b" " * 900_000 + b"{a}" * 32_000 + b"'", (b"{a}" + b" " * 35) * 24_000, b"{a}" * 32_000],
+    ids=["a long way", "wide", "close"],
+)
+def test_an_f_string_that_takes_the_parser_long_is_a_problem(folder: Path, text: bytes) -> None:
+    add(folder, "slow", IMPORT.encode() + (text if text.startswith(b"f") else b"f'" + text + b"'"))
+    began = time.monotonic()
+    assert "braces" in found(folder)["slow"].problem
+    assert time.monotonic() - began < 0.5
+
+
+def test_what_many_files_cost_together_is_bounded_and_the_next_start_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "MAX_EFFORT", 1_000_000)
+    for name in "abc":
+        add(folder, name, IMPORT + REGISTER.format(name) + "x = 1\n" * 400)
+    cache = FactsCache(folder / "cache")
+    assert [bool(module.problem) for module in discover(folder, cache)] == [False, True, True]
+    cache.save()
+    assert [bool(module.problem) for module in discover(folder, FactsCache(folder / "cache"))] == [False, False, True]
+
+
+def test_only_names_that_a_tool_may_have_are_hints(folder: Path) -> None:
+    names = [r"\udcff", "", "a b", "x" * 65, "good-1"]
+    add(folder, "m", IMPORT + "".join(REGISTER.format(name) for name in names))
+    cache = FactsCache(folder / "cache")
+    (module,) = discover(folder, cache)
+    assert module.hints == ("good-1",)
+    cache.save()
+    assert (folder / "cache").exists()
+
+
+def test_a_cache_that_cannot_be_encoded_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_facts", lambda text: discovery.Facts(problem="\udcff"))
+    cache = FactsCache(folder / "cache")
+    cache.facts("0", b"")
+    cache.save()
+    assert not (folder / "cache").exists()
+
+
+def test_whatever_the_parser_raises_is_that_files_problem(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(text: bytes) -> None:
+        raise SystemError("a defect of the parser's")
+
+    add(folder, "m", IMPORT + REGISTER.format("t"))
+    monkeypatch.setattr("ast.parse", fail)
+    assert found(folder)["m"].problem == "it cannot be parsed: SystemError"
