@@ -222,13 +222,6 @@ def answers_twice(peer: Peer) -> None:
     peer.stay()
 
 
-@mode
-def answers_unasked(peer: Peer) -> None:
-    peer.hello()
-    peer.answer(1)
-    peer.stay()
-
-
 def says(name: str, data: bytes) -> None:
     """A mode that says hello, waits for a request, writes `data` with the request's id in it, and stays."""
 

@@ -34,7 +34,7 @@ AT_THE_START = {
 }
 FINE = ["obedient", "noise_before_hello", "byte_by_byte", "unknown_fields", "carriage_returns", "mark_never_drained"]
 PROTOCOL = [
-    *("foreign_id answers_unasked nan nan_cost infinity lone_surrogate raw_surrogate surrogate_key bad_utf8").split(),
+    *("foreign_id nan nan_cost infinity lone_surrogate raw_surrogate surrogate_key bad_utf8").split(),
     *("brackets nested_result nested_objects huge_id huge_number float_id text_id other_jsonrpc no_result").split(),
     *("no_cost text_is_number answer_to_another_method array empty_line zeros words half_a_character").split(),
     *("unknown_method request_to_us hello_again reports_on_stdout output_of_another credit_of_another").split(),
