@@ -7,14 +7,16 @@ that may be null is that text. Then the schema decides, by jsonschema-rs (13 ms 
 A schema is a stranger's word, and must not hold the supervisor up. Patterns run on a linear-time engine, references to
 anything outside the schema are not followed, and where one value can be looked at in very many ways (`a` is this `b` or
 that `b`, `b` is this `c` or that `c`, ... or a long list under a long schema) these are counted before the validator
-starts. Words for what is wrong cost it a thousand times more than a yes or no, so they are asked for last, and once.
+starts. Patterns are bounded in number and in size when compiled, and each character they look at counts. Words for what
+is wrong cost the validator a thousand times more than a yes or no, so they are asked for last, and once.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -29,12 +31,22 @@ MAX_LOOKS = 1_000_000  # of a part of the schema at a value, for one call's argu
 MAX_EXPLAINED = 200_000  # looks for which the validator can say what is wrong, in about the same time
 PLACE = 20  # looks that a part of the schema costs by itself, however few values it looks at
 SMALL = 1 << 20  # bytes of schema times bytes of arguments: below, there are few looks without references
+MAX_PATTERNS = 64  # of one schema
+MAX_PATTERN = 200_000  # bytes of one when compiled: 0.5 ms; the engine would take 10 MB
+MAX_HINTED = 8  # names of arguments that are compared with names of properties, for one call
+MAX_NEAR = 200  # properties that one is compared with
+ALIKE = 0.8  # how near a name must be to be taken for a slip of the pen
 MASK = "\N{OBJECT REPLACEMENT CHARACTER}"  # stands for a value in the validator's words, which would repeat all of it
 
 # Which parts of a schema look at the same value again, and which at what is in it.
 _AGAIN = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 _INSIDE = (
     *("items", "prefixItems", "contains", "unevaluatedItems"),
+    *("additionalProperties", "patternProperties", "unevaluatedProperties"),
+)
+# Which keywords say more of the names that an object may have.
+_OPEN = (
+    *("allOf", "if", "dependentSchemas", "propertyNames"),
     *("additionalProperties", "patternProperties", "unevaluatedProperties"),
 )
 
@@ -50,10 +62,13 @@ def prepare(schema: Mapping[str, Any], args: Any) -> dict[str, Any]:
         raise InvalidArguments(f"the tool's schema cannot be used: {error}", hint="mend the tool") from None
     plain, size = _plain(args)
     coerced: dict[str, Any] = checker.coerce(plain)
-    many = checker.refers or len(encoded) * size > SMALL
+    many = checker.refers or checker.patterns or len(encoded) * size > SMALL
     looks = _count_looks(checker.schema, coerced) if many else 0
     if not checker.compiled.is_valid(coerced):
         raise InvalidArguments(checker.explain(coerced, looks), hint=_hint(schema, coerced))
+    for path, near in islice(checker.strange(coerced, checker.schema), MAX_HINTED):
+        if near:
+            raise InvalidArguments(f"{path} is no argument of the tool", hint=f"did you mean {near}?")
     return coerced
 
 
@@ -102,19 +117,22 @@ def _finite(value: Any, depth: int) -> Any:
 
 class _Shape(NamedTuple):
     """What a schema says of the values it takes, its alternatives and what it refers to included. `properties` and
-    `items` are set where only one of these has them."""
+    `items` are set where only one of these has them. `open`: it says itself which other names it takes."""
 
     types: frozenset[str] = frozenset()
     properties: Mapping[str, Any] | None = None
     items: Any = None
+    open: bool = False
 
 
 class Checker:
-    """One schema, compiled. `refers`: it has references, so one of its parts may count many times over."""
+    """One schema, compiled. `refers`: it has references, so one of its parts may count many times over. `patterns`:
+    it has some, which cost as long as the texts are that they look at."""
 
-    def __init__(self, schema: bytes, compiled: Any) -> None:
+    def __init__(self, schema: bytes, compiled: Any, patterns: bool) -> None:
         self.schema = msgspec.json.decode(schema)
         self.compiled = compiled
+        self.patterns = patterns
         self.refers = b'"$ref"' in schema or b'"$dynamicRef"' in schema
         self._shapes: dict[int, _Shape] = {}
 
@@ -125,7 +143,7 @@ class Checker:
         """`value` as `node` means it, where that is plain; else unchanged."""
         if not isinstance(node, Mapping) or depth > MAX_DEPTH:
             return value
-        types, properties, items = self._shape(node, 0)
+        types, properties, items, _ = self._shape(node, 0)
         if isinstance(value, str) and "string" not in types:
             value = _from_text(value, types)
         kind = _kind_name(value)
@@ -142,7 +160,7 @@ class Checker:
     def _shape(self, node: Mapping[str, Any], depth: int) -> _Shape:
         """Each node's is found once: a schema may have as many nodes as the arguments have values."""
         if depth > MAX_DEPTH:
-            return _Shape()
+            return _Shape(open=True)
         if (known := self._shapes.get(id(node))) is not None:
             return known
         self._shapes[id(node)] = _Shape()  # for a node that leads back to itself
@@ -157,9 +175,30 @@ class Checker:
             _types(node).union(*(each.types for each in shapes)),
             own if isinstance(own, Mapping) else properties[0] if len(properties) == 1 else None,
             node.get("items", items[0] if len(items) == 1 else None),
+            any(key in node for key in _OPEN) or any(each.open for each in shapes) or len(properties) > 1,
         )
         self._shapes[id(node)] = shape
         return shape
+
+    def strange(self, value: Any, node: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+        """Names that no property has, where the schema does not say that there may be others: the path, and the
+        property that must have been meant, or "". Hermes drops names that nobody knows; but a `limt` that is dropped
+        is a limit that does not hold."""
+        if not isinstance(node, Mapping) or depth > MAX_DEPTH:
+            return
+        shape = self._shape(node, 0)
+        if isinstance(value, dict) and shape.properties:
+            for name, item in value.items():
+                if name in shape.properties:
+                    if isinstance(item, dict | list):
+                        yield from self.strange(item, shape.properties[name], f"{path}{name}.", depth + 1)
+                elif not shape.open:
+                    left = [each for each in islice(shape.properties, MAX_NEAR) if each not in value]
+                    yield _short(path + name), "".join(_near(name, left, ALIKE))
+        elif isinstance(value, list) and shape.items:
+            for number, item in enumerate(value):
+                if isinstance(item, dict | list):
+                    yield from self.strange(item, shape.items, f"{path}{number}.", depth + 1)
 
     def explain(self, args: dict[str, Any], looks: int) -> str:
         """What is wrong with arguments that do not fit."""
@@ -230,6 +269,11 @@ def _count_looks(schema: Mapping[str, Any], args: Any) -> int:
                 f"the schema can be read in too many ways for these arguments: more than {MAX_LOOKS}",
                 hint="pass less, nest it less deeply, or mend the tool's schema",
             )
+        if isinstance(node.get("pattern"), str):
+            looks += sum(len(value) for value in values if isinstance(value, str))
+        if isinstance(patterns := node.get("patternProperties"), Mapping):
+            names = sum(len(name) + 1 for value in values if isinstance(value, dict) for name in value)
+            looks += names * len(patterns)
         again = [part for key in _AGAIN for part in _parts(key, node)]
         again += [_referred(schema, node[key]) for key in ("$ref", "$dynamicRef") if key in node]
         todo += [(part, values) for part in again]
@@ -271,12 +315,20 @@ def _referred(schema: Any, reference: Any) -> Any:
 
 def _hint(schema: Mapping[str, Any], args: dict[str, Any]) -> str:
     properties = schema.get("properties")
-    names = list(properties) if isinstance(properties, Mapping) else []
+    table = properties if isinstance(properties, Mapping) else {}
+    names = list(table)
     missing = [name for name in schema.get("required") or () if isinstance(name, str) and name not in args]
-    for name in args:
-        if name not in names and (near := difflib.get_close_matches(name, missing or names, n=1)):
+    for name in islice((name for name in args if name not in table), MAX_HINTED):
+        if near := _near(name, (missing or names)[:MAX_NEAR], 0.6):
             return f"did you mean {near[0]} instead of {name}?"
-    return f"it takes: {', '.join(names)}" if names else ""
+    return f"it takes: {', '.join(names[:MAX_NEAR])}" if names else ""
+
+
+def _near(name: str, names: list[str], alike: float) -> list[str]:
+    """The nearest name, or none. Comparing takes the product of the lengths."""
+    if len(name) > MAX_SHOWN:
+        return []
+    return difflib.get_close_matches(name, [each for each in names if len(each) <= MAX_SHOWN], n=1, cutoff=alike)
 
 
 @functools.lru_cache(maxsize=512)
@@ -288,16 +340,34 @@ def validator(schema: bytes) -> Checker:
     def refuse(address: str) -> Any:
         raise ValueError(f"it refers to {address}, outside itself")
 
+    node = msgspec.json.decode(schema)
+    patterns = _count_patterns(node)
+    if patterns > MAX_PATTERNS:
+        raise ValueError(f"it has {patterns} patterns, more than {MAX_PATTERNS}")
+    engine = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN, dfa_size_limit=MAX_PATTERN)
     try:
-        compiled = jsonschema_rs.Draft202012Validator(
-            msgspec.json.decode(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=refuse, mask=MASK
-        )
+        compiled = jsonschema_rs.Draft202012Validator(node, pattern_options=engine, retriever=refuse, mask=MASK)
     except jsonschema_rs.ValidationError as error:
         path = ".".join(map(str, error.instance_path))
         raise ValueError(f"{path}: {_words(error)}"[:MAX_TOLD] if path else _words(error)[:MAX_TOLD]) from None
     except Exception as error:  # the library has several kinds, and a schema is a stranger's
         raise ValueError(str(error)[:MAX_TOLD]) from None
-    return Checker(schema, compiled)
+    return Checker(schema, compiled, patterns > 0)
+
+
+def _count_patterns(schema: Any) -> int:
+    """Of all that could be patterns, wherever they stand: a reference may make a schema of anything."""
+    todo = [schema]
+    found = 0
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            found += isinstance(node.get("pattern"), str)
+            found += len(table) if isinstance(table := node.get("patternProperties"), dict) else 0
+            todo += node.values()
+        elif isinstance(node, list):
+            todo += node
+    return found
 
 
 def _short(text: str) -> str:
