@@ -19,7 +19,7 @@ import msgspec
 from hermes_sandbox import discovery
 from hermes_sandbox.config import Config
 from hermes_sandbox.discovery import ModuleFile
-from hermes_sandbox.errors import SandboxError
+from hermes_sandbox.errors import SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, Watch
 from hermes_sandbox.registry import DescribeCache, DescribeReport, Registry, ToolInfo
 from hermes_sandbox.worker import wire
@@ -28,6 +28,7 @@ DESCRIBE_TIMEOUT = 10.0  # s for one module's import
 CHECK_TIMEOUT = 5.0  # s for all checks of one module
 CHECK_HOLDS = 30.0  # s that an answer is taken from memory
 YES_HOLDS = 60.0  # s after a yes in which a failing check is taken for a flicker
+CHECKERS = 8  # workers that check at the same time
 DESCRIBERS = 2  # workers that describe at the same time
 
 # Sends one request to a worker of the module's own, and sees it to its end: to one without secrets, and to one that a
@@ -56,6 +57,7 @@ class Catalog:
         self._checked: dict[str, Checked] = {}
         self._asking: dict[str, asyncio.Lock] = {}
         self._loading = asyncio.Lock()
+        self._checkers = asyncio.Semaphore(CHECKERS)
         self._modules: dict[str, ModuleFile] = {}
         self._registry: Registry | None = None
 
@@ -98,15 +100,21 @@ class Catalog:
 
     async def _describe(self, module: ModuleFile) -> DescribeReport:
         began = time.monotonic()
-        exchange = await self._ask(module, wire.Describe(module.name), Watch(timeout=DESCRIBE_TIMEOUT, grace=0.2))
+        try:
+            exchange = await self._ask(module, wire.Describe(module.name), Watch(timeout=DESCRIBE_TIMEOUT, grace=0.2))
+        except Unavailable as error:  # its files are gone, or are others by now
+            return DescribeReport(registrations=[], problem=error.message)
         done = exchange.reply if exchange.cause == "answered" else None
         if isinstance(done, wire.DescribeDone):
             report = DescribeReport(done.registrations, done.problem, time.monotonic() - began)
             self._cache.write(module, report)
             return report
-        return DescribeReport(
-            registrations=[], problem=_why(exchange, f"its import took more than {DESCRIBE_TIMEOUT:g} s")
-        )
+        why = _why(exchange, f"its import took more than {DESCRIBE_TIMEOUT:g} s")
+        if exchange.cause != "timeout":
+            return DescribeReport(registrations=[], problem=why)
+        report = DescribeReport([], f"{why}; it is tried again after an hour", time.monotonic() - began)
+        self._cache.write(module, report)
+        return report
 
     async def state(self, tool: ToolInfo) -> wire.ToolState:
         """What the tool's check_fn and dynamic_schema_overrides say, asked at most every 30 s."""
@@ -121,14 +129,18 @@ class Catalog:
     async def _ask_checks(self, tool: ToolInfo) -> None:
         module = self._modules[tool.module]
         states: dict[str, wire.ToolState] = {}
+        # A module speaks for its own tools alone.
+        own = {each.name for each in (await self.registry()).tools() if each.module == tool.module}
         try:
-            exchange = await self._check(tool, module, wire.Check(module.name), Watch(timeout=CHECK_TIMEOUT, grace=0.2))
+            async with self._checkers:
+                params = wire.Check(module.name)
+                exchange = await self._check(tool, module, params, Watch(timeout=CHECK_TIMEOUT, grace=0.2))
         except SandboxError as error:  # a policy of its own that cannot be had is no other tool's trouble
             reason = error.message
         else:
             done = exchange.reply if exchange.cause == "answered" else None
             if isinstance(done, wire.CheckDone):
-                reason, states = done.problem, {state.name: state for state in done.tools}
+                reason, states = done.problem, {state.name: state for state in done.tools if state.name in own}
             else:
                 reason = _why(exchange, f"its check took more than {CHECK_TIMEOUT:g} s")
         if reason:

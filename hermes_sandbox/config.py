@@ -78,6 +78,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             found.append(Layer(f"tools.{tool}", own.policy, own.ceiling, bounded=belongs))
         return found
 
+    def grants(self, tool: str) -> bool:
+        """Whether a tool gets anything by its name: it has an entry, or a toolset with a policy lists it."""
+        return tool in self.tools or any(
+            tool in entry.tools and (entry.policy.set_keys() or entry.ceiling.set_keys())
+            for entry in self.toolsets.values()
+        )
+
     def writable(self) -> tuple[Path, ...]:
         """Every path that some policy or ceiling grants for writing."""
         entries: list[Toolset | Tool] = [*self.toolsets.values(), *self.tools.values()]

@@ -6,7 +6,8 @@ files use, the bare one and the nested `{"type": "function", "function": {...}}`
 
 Conflicts are decided in file order: a name belongs to the first that registered it; within one toolset the later one
 replaces it, as does one that says `override` in the same folder. A user's file never replaces a bundled tool unless the
-operator's toolsets.toml says so: `[tools.NAME] module = "user:FILE"`.
+operator's toolsets.toml says so: `[tools.NAME] module = "user:FILE"`. A name that toolsets.toml grants something to is
+nobody's when two files of a folder want it, since a file may ask for a name to get at what is granted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import hashlib
 import os
 import re
 import sys
+import time
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +28,7 @@ import msgspec
 
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.config import Config
-from hermes_sandbox.discovery import MAX_CACHE, ModuleFile, read_whole, write_whole
+from hermes_sandbox.discovery import MAX_CACHE, TOOL_NAME, ModuleFile, read_whole, write_whole
 from hermes_sandbox.errors import Unavailable
 from hermes_sandbox.schemas import BadSchema, parameters_of
 from hermes_sandbox.worker import wire
@@ -34,8 +36,9 @@ from hermes_sandbox.worker import wire
 MAX_TOOLS = 256  # of one module
 MAX_DESCRIPTION = 32 << 10  # characters
 MAX_REASON = 2000  # characters of a problem
+DEAR = 1.0  # s; a failure that took longer to find is kept
+FAILURE_HOLDS = 3600.0  # s
 MAX_CACHED = 512  # reports on disk; the oldest go
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOOLSET = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -88,10 +91,12 @@ class Registry:
         self._config = config
         self._tools: dict[str, ToolInfo] = {}
         self._problems: dict[str, str] = {}
+        self._claims: dict[str, list[ModuleFile]] = {}  # the files that want a name
         self._expected: dict[str, str] = {}  # names that a module which did not load seems to register
 
     def load(self, modules: Sequence[ModuleFile], reports: Mapping[str, DescribeReport]) -> None:
         """Take in what the modules said, in their order."""
+        self._claims = _claims(modules, reports)
         for module in modules:
             report = reports[module.key]
             if report.problem:
@@ -105,7 +110,7 @@ class Registry:
                 try:
                     entry = msgspec.convert(raw, Registration)
                     info = self._info(module, entry)
-                except (msgspec.ValidationError, BadSchema, RecursionError) as error:
+                except Exception as error:  # a stranger's word: whatever is wrong with it is that tool's problem alone
                     name = " ".join(_clean(str(raw.get("name", "?")), 64).split())  # a line of `tools list` stays one
                     self._problems[f"{module.key}: {name}"] = _clean(str(error), MAX_REASON)
                     continue
@@ -121,7 +126,7 @@ class Registry:
             )
 
     def _info(self, module: ModuleFile, entry: Registration) -> ToolInfo:
-        if not _NAME.fullmatch(entry.name):
+        if not TOOL_NAME.fullmatch(entry.name):
             raise BadSchema("a tool's name is 1 to 64 letters, digits, dashes and underscores")
         if not _TOOLSET.fullmatch(entry.toolset):
             raise BadSchema("a toolset's name is 1 to 64 letters, digits, dots, dashes and underscores")
@@ -154,6 +159,17 @@ class Registry:
                 if is_user and module.name == wanted
                 else f"toolsets.toml gives this name to {wanted}.py of the user's"
             )
+        if self._config.grants(entry.name):
+            claims = self._claims[entry.name]
+            owners = [each for each in claims if each.folder == claims[0].folder]
+            if len(owners) > 1:
+                return (
+                    f"toolsets.toml names this tool, and {len(owners)} files want the name: "
+                    f"{', '.join(each.name for each in owners[:8])}; say which may have it: "
+                    f'[tools.{entry.name}] module = "user:FILE"'
+                )
+            if module.key != owners[0].key:
+                return _taken(owners[0].key, module, entry)
         known = self._tools.get(entry.name)
         if known is None:
             return None
@@ -162,8 +178,7 @@ class Registry:
             return None
         if same_folder:
             return f"the name belongs to toolset {known.toolset} already; to replace it register with override=True"
-        pin = f'[tools.{entry.name}] module = "user:{module.name}"'
-        return f"the name is taken by {known.module}; to replace it write {pin} in your toolsets.toml"
+        return _taken(known.module, module, entry)
 
     def get(self, name: str) -> ToolInfo:
         """Raises Unavailable, with the nearest names, or with the reason why its module did not load."""
@@ -199,6 +214,22 @@ class Registry:
         return found
 
 
+def _claims(modules: Sequence[ModuleFile], reports: Mapping[str, DescribeReport]) -> dict[str, list[ModuleFile]]:
+    """Which files want a name, in their order: those that register it, and those that did not load but seem to."""
+    found: dict[str, list[ModuleFile]] = {}
+    for module in modules:
+        report = reports[module.key]
+        said = [raw.get("name") for raw in report.registrations[:MAX_TOOLS]]
+        for name in {each for each in said if isinstance(each, str)}.union(module.hints if report.problem else ()):
+            found.setdefault(name, []).append(module)
+    return found
+
+
+def _taken(owner: str, module: ModuleFile, entry: Registration) -> str:
+    pin = f'[tools.{entry.name}] module = "user:{module.name}"'
+    return f"the name is taken by {owner}; to replace it write {pin} in your toolsets.toml"
+
+
 class DescribeCache:
     """What modules said of themselves, on disk, by what they and we are. A file that is damaged counts as absent."""
 
@@ -208,21 +239,27 @@ class DescribeCache:
         self._salt = f"{wire.VERSION} {shim} {sys.version_info[:3]} local"
 
     def _path(self, module: ModuleFile) -> Path:
-        name = hashlib.sha256(f"{self._salt} {module.name} {module.digest}".encode()).hexdigest()[:32]
+        # With the folder: the same text beside other files is another module, which they may have spoken for.
+        said = f"{self._salt} {module.key} {module.digest}".encode(errors="surrogateescape")
+        name = hashlib.sha256(said).hexdigest()[:32]
         return self.folder / f"{name}.json"
 
     def read(self, module: ModuleFile) -> DescribeReport | None:
+        path = self._path(module)
         try:
-            return msgspec.json.decode(read_whole(self._path(module), MAX_CACHE), type=DescribeReport)
+            report = msgspec.json.decode(read_whole(path, MAX_CACHE), type=DescribeReport)
+            old = time.time() - path.stat().st_mtime > FAILURE_HOLDS
         except (OSError, msgspec.MsgspecError, RecursionError, UnicodeError):
             return None
+        return None if report.problem and old else report
 
     def write(self, module: ModuleFile, report: DescribeReport) -> None:
-        """Keep a report that was a success: a failure may have been the machine's. Written whole or not at all."""
-        if report.problem:
+        """Keep a success, and for an hour a failure that each start would pay dearly for: others are looked at again,
+        since they may have been the machine's. Written whole or not at all; never raises."""
+        if report.problem and report.seconds < DEAR:
             return
-        write_whole(self._path(module), msgspec.json.encode(report))
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UnicodeError, ValueError, TypeError, RecursionError, msgspec.MsgspecError):
+            write_whole(self._path(module), msgspec.json.encode(report))
             kept = sorted(self.folder.glob("?" * 32 + ".json"), key=os.path.getmtime)
             for path in kept[:-MAX_CACHED]:
                 path.unlink()

@@ -1,0 +1,83 @@
+"""Names that something is granted to, and modules that would speak for others."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_sandbox.config import Config, Tool, Toolset
+from hermes_sandbox.discovery import ModuleFile
+from hermes_sandbox.errors import Unavailable
+from hermes_sandbox.policy import PolicyLayer
+from hermes_sandbox.registry import FAILURE_HOLDS, DescribeCache, DescribeReport
+from hermes_sandbox.schemas import parameters_of
+from tests.test_registry import OURS, USERS, entry, load, module
+
+LISTED = Config(toolsets={"s": Toolset(tools=("t",), policy=PolicyLayer(env=("KEY",)))})
+OWN = Config(tools={"t": Tool(policy=PolicyLayer(env=("KEY",)))})
+
+
+@pytest.mark.parametrize("config", [LISTED, OWN], ids=["listed", "own"])
+@pytest.mark.parametrize("more", [{}, {"override": True}, {"toolset": "other", "override": True}])
+@pytest.mark.parametrize("evil", ["a_evil", "z_evil"])
+def test_a_granted_name_that_two_files_want_is_nobodys(config: Config, more: dict[str, Any], evil: str) -> None:
+    modules = [(module("m", USERS), [entry()]), (module(evil, USERS), [entry(**more)])]
+    registry = load(*sorted(modules, key=lambda each: each[0].name), config=config)
+    assert registry.tools() == []
+    assert len(registry.problems()) == 2
+    with pytest.raises(Unavailable, match="2 files want the name"):
+        registry.get("t")
+
+
+def test_a_file_that_did_not_load_leaves_its_granted_name_to_nobody() -> None:
+    registry = load(
+        (module("m", USERS, hints=("t",)), "its import took too long"), (module("z", USERS), [entry()]), config=OWN
+    )
+    assert registry.tools() == []
+
+
+def test_a_bundled_file_keeps_its_granted_name_even_if_it_did_not_load() -> None:
+    registry = load((module("m", OURS, hints=("t",)), "broken"), (module("z", USERS), [entry()]), config=OWN)
+    assert registry.tools() == []
+    assert "taken by" in registry.problems()[f"{USERS / 'z.py'}: t"]
+
+
+def test_one_file_may_replace_its_own() -> None:
+    registry = load((module("m", USERS), [entry(), entry(description="later")]), config=OWN)
+    assert registry.get("t").description == "later"
+
+
+def test_whatever_is_wrong_with_a_registration_is_its_own_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(schema: Any) -> Any:
+        if "odd" in schema:
+            raise TypeError("a defect of ours")
+        return parameters_of(schema)
+
+    monkeypatch.setattr("hermes_sandbox.registry.parameters_of", fail)
+    registry = load((module(), [entry("bad", schema={"odd": 1}), entry("good")]))
+    assert [tool.name for tool in registry.tools()] == ["good"]
+
+
+def test_the_same_text_in_another_folder_has_a_report_of_its_own(tmp_path: Path) -> None:
+    cache = DescribeCache(tmp_path)
+    cache.write(module("m", USERS), DescribeReport([entry()]))
+    assert cache.read(module("m", OURS)) is None
+    odd = ModuleFile(folder=Path("/\udcff"), name="m", digest="0")
+    cache.write(odd, DescribeReport([]))
+    assert cache.read(odd) == DescribeReport([])
+    cache.write(odd, DescribeReport([], problem="\udcff", seconds=9))
+
+
+def test_a_failure_that_took_long_holds_for_an_hour(tmp_path: Path) -> None:
+    cache = DescribeCache(tmp_path)
+    cache.write(module(), DescribeReport([], problem="quick", seconds=0.1))
+    assert cache.read(module()) is None
+    cache.write(module(), DescribeReport([], problem="slow", seconds=10))
+    assert cache.read(module()) == DescribeReport([], problem="slow", seconds=10)
+    (path,) = cache.folder.iterdir()
+    os.utime(path, (time.time(), time.time() - FAILURE_HOLDS - 1))
+    assert cache.read(module()) is None
