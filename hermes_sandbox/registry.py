@@ -119,11 +119,25 @@ class Registry:
                     self._expected.setdefault(info.name, f"{module.key}: {info.name}")
                 else:
                     self._tools[info.name] = info
-        for name in sorted(self._config.tools.keys() - self._tools.keys() - self._expected.keys()):
-            near = difflib.get_close_matches(name, self._tools, n=1)
-            self._problems[f"toolsets.toml: tools.{name}"] = "there is no such tool" + (
-                f": did you mean {near[0]}?" if near else ""
-            )
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """Names in toolsets.toml that are nothing's: what they were to grant or to bound would silently not be so."""
+        tools = {*self._tools, *self._expected}
+        toolsets = {*self._config.toolsets, *(tool.toolset for tool in self._tools.values())}
+        aliases: dict[str, str] = {}
+        for name in sorted(self._config.tools.keys() - tools):
+            self._problems[f"toolsets.toml: tools.{name}"] = _nothing("tool", name, tools)
+        for key, entry in self._config.toolsets.items():
+            where = f"toolsets.toml: toolsets.{key}"
+            for name in set(entry.tools) - tools - set(self._config.core):  # our own may be left out, folder and all
+                self._problems[f"{where}.tools: {name}"] = _nothing("tool", name, tools)
+            for name in set(entry.includes) - toolsets - {a for e in self._config.toolsets.values() for a in e.aliases}:
+                self._problems[f"{where}.includes: {name}"] = _nothing("toolset", name, toolsets)
+            for name in entry.aliases:
+                if name in self._config.toolsets or aliases.setdefault(name, key) != key:
+                    taken = name if name in self._config.toolsets else aliases[name]
+                    self._problems[f"{where}.aliases: {name}"] = f"the name is taken by toolset {taken}"
 
     def _info(self, module: ModuleFile, entry: Registration) -> ToolInfo:
         if not TOOL_NAME.fullmatch(entry.name):
@@ -212,6 +226,11 @@ class Registry:
                     function.update(description=_clean(description, MAX_DESCRIPTION), parameters=parameters)
             found.append({"type": "function", "function": function})
         return found
+
+
+def _nothing(kind: str, name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"there is no such {kind}" + (f": did you mean {near[0]}?" if near else "")
 
 
 def _claims(modules: Sequence[ModuleFile], reports: Mapping[str, DescribeReport]) -> dict[str, list[ModuleFile]]:

@@ -81,3 +81,19 @@ def test_a_failure_that_took_long_holds_for_an_hour(tmp_path: Path) -> None:
     (path,) = cache.folder.iterdir()
     os.utime(path, (time.time(), time.time() - FAILURE_HOLDS - 1))
     assert cache.read(module()) is None
+
+
+def test_names_in_toolsets_toml_that_are_nothings_are_told() -> None:
+    config = Config(
+        toolsets={
+            "s": Toolset(tools=("t", "tt"), includes=("b", "bee", "zzz"), aliases=("b", "short", "bee")),
+            "b": Toolset(aliases=("short",), includes=("s", "own")),
+        }
+    )
+    registry = load((module(), [entry("t"), entry("o", "own")]), config=config)
+    assert registry.problems() == {
+        "toolsets.toml: toolsets.s.tools: tt": "there is no such tool: did you mean t?",
+        "toolsets.toml: toolsets.s.includes: zzz": "there is no such toolset",
+        "toolsets.toml: toolsets.s.aliases: b": "the name is taken by toolset b",
+        "toolsets.toml: toolsets.b.aliases: short": "the name is taken by toolset s",
+    }
