@@ -59,7 +59,7 @@ IMPORTS = {
     "toolsets": "config registry",
     "workspace": "home process",
     # Whole folders: the command line, and the suite that third parties run on their runners.
-    "cli": "cli bundled config home policy registry results supervisor sync toolsets",
+    "cli": "cli bundled config home policy registry results supervisor sync text toolsets",
     "testing": "testing bootstrap bundled driver exchange home policy pool results runners session supervisor sync",
 }
 

@@ -256,7 +256,9 @@ def test_a_signal_while_the_sandbox_starts_is_not_lost(workspace: Path, times: i
     process = start("exec", "--timeout", "20", "--grace", "0.02", "--", "sleep", "50", cwd=workspace)
     status = Path(f"/proc/{process.pid}/status")
     caught = 1 << (signal.SIGTERM - 1)
-    assert wait_until(lambda: bool(int(status.read_text().partition("SigCgt:")[2].split()[0], 16) & caught))
+    assert wait_until(
+        lambda: bool(int(status.read_text(encoding="ascii").partition("SigCgt:")[2].split()[0], 16) & caught)
+    )
     for _ in range(times):
         process.send_signal(signal.SIGTERM)
     _out, err = process.communicate(timeout=15)
@@ -329,7 +331,9 @@ def ask(*words: str, cwd: Path) -> Any:
 
 
 def test_tools_list(workspace: Path, hermes_home: Path) -> None:
-    (hermes_home / "tools" / "bad.py").write_text("from tools.registry import registry\nregistry.register(1/0)\n")
+    (hermes_home / "tools" / "bad.py").write_text(
+        "from tools.registry import registry\nregistry.register(1/0)\n", encoding="utf-8"
+    )
     found = ask("tools", "list", "--json", cwd=workspace)
     assert {"read_file", "patch", "echo"} <= {tool["name"] for tool in found["tools"]}
     assert "ZeroDivisionError" in found["problems"][str(hermes_home / "tools" / "bad.py")]
@@ -384,7 +388,8 @@ def test_a_profile_has_its_own_tools(workspace: Path, hermes_home: Path) -> None
     tools = hermes_home / "profiles" / "work" / "tools"
     tools.mkdir(parents=True)
     (tools / "w.py").write_text(
-        "from tools.registry import registry\nregistry.register('w', 'w', {}, lambda a, **k: 'w')\n"
+        "from tools.registry import registry\nregistry.register('w', 'w', {}, lambda a, **k: 'w')\n",
+        encoding="utf-8",
     )
     listed = {tool["name"] for tool in ask("--profile", "work", "tools", "list", "--json", cwd=workspace)["tools"]}
     assert "w" in listed
@@ -439,7 +444,7 @@ def imported(*words: str, cwd: Path) -> set[str]:
         "from hermes_sandbox.cli import main; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **ENV},
+        [sys.executable, "-c", code, *words], capture_output=True, encoding="utf-8", cwd=cwd, env={**os.environ, **ENV},
         timeout=30, check=True,
     )  # fmt: skip
     return set(done.stderr.splitlines())
@@ -458,3 +463,46 @@ def test_a_call_loads_no_engine(hello: Path) -> None:
 def test_listing_tools_loads_no_validator(workspace: Path) -> None:
     run("tools", "list", cwd=workspace)  # describes them
     assert imported("tools", "list", cwd=workspace).isdisjoint({"docker", "psutil"})
+
+
+def test_a_report_never_follows_what_the_command_planted(workspace: Path, tmp_path: Path) -> None:
+    """The command puts a link, or a FIFO that nobody reads, at the report's name, and swaps the folder above it."""
+    target = tmp_path / "target"
+    target.write_text("untouched", encoding="utf-8")
+    (workspace / "sub").mkdir()
+    plants = [f"ln -s {target} run.json", "mkfifo run.json", f"mv sub sub2; ln -s {tmp_path} sub"]
+    for plant, report in zip(plants, ["run.json", "run.json", "sub/run.json"], strict=True):
+        code, _out, err = run("exec", "--report", report, "--junit", "run.xml", "--", "sh", "-c", plant, cwd=workspace)
+        assert (code, err) == (0, "")
+        assert target.read_text(encoding="utf-8") == "untouched"
+        found = workspace / report.replace("sub/", "sub2/")
+        assert found.is_file()
+        assert not found.is_symlink()
+        found.unlink()
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_a_report_at_a_special_file_is_refused_before_the_start(workspace: Path) -> None:
+    os.mkfifo(workspace / "fifo")
+    code, out, err = run("exec", "--report", "fifo", "--", "echo", "ran", cwd=workspace)
+    assert (code, out) == (2, "")
+    assert "regular file" in err
+
+
+def test_closed_streams_do_not_become_ours(workspace: Path) -> None:
+    command = " ".join([*COMMAND, "exec", "--", "sh", "-c", "'echo hi; exit 3'"])
+    shell = ["sh", "-c", f"{command} >&- 2>&- <&-"]
+    ended = subprocess.run(shell, cwd=workspace, env={**os.environ, **ENV}, timeout=50, check=False)
+    assert ended.returncode == 3
+
+
+def test_what_is_said_on_the_terminal_cannot_drive_it(workspace: Path) -> None:
+    code, _out, err = run("call", "no\x1b[31mtool", cwd=workspace)
+    assert code == 4
+    assert "\x1b" not in err
+
+
+def test_a_profile_that_is_not_there_is_refused(workspace: Path) -> None:
+    code, _out, err = run("--profile", "nope", "tools", "list", cwd=workspace)
+    assert code == 78
+    assert "mkdir" in err

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from typing import Any
 
 import click
+
+from hermes_sandbox.text import clean
+
+MAX_TALK = 4000  # characters of a line of talk
 
 COMMANDS = {
     "call": "Run a tool.",
@@ -59,18 +64,28 @@ class Commands(click.Group):
 
 def say(outcome: str, message: str, hint: str = "") -> None:
     """One line of talk, with a hint below it where there is one."""
-    click.echo(f"hermes-sandbox: {outcome}: {message}", err=True)
+    click.echo(f"hermes-sandbox: {outcome}: {clean(message, MAX_TALK)}", err=True)
     if hint:
-        click.echo(f"  {hint}", err=True)
+        click.echo(f"  {clean(hint, MAX_TALK)}", err=True)
+
+
+def open_missing_streams() -> None:
+    """Have something at descriptors 0 to 2 that were closed: what is opened next would be taken for them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--profile", metavar="NAME", help="Use the files of HERMES_HOME/profiles/NAME.")
 @click.option("--tools", "filter_", metavar="NAMES", help="Use only these toolsets and tools, separated by commas.")
+@click.option("--json", "as_json", is_flag=True, help="Print data as JSON, whatever the command.")
 @click.option("-v", "--verbose", count=True, help="Say more on stderr; twice for everything.")
 @click.version_option(package_name="hermes-sandbox")
 @click.pass_context
-def main(ctx: click.Context, profile: str | None, filter_: str | None, verbose: int) -> None:
+def main(ctx: click.Context, profile: str | None, filter_: str | None, as_json: bool, verbose: int) -> None:
     """Tools for agents, each call in a sandbox of its own: limits, deadlines, and a name for every end.
 
     \b
@@ -78,7 +93,8 @@ def main(ctx: click.Context, profile: str | None, filter_: str | None, verbose: 
       hermes-sandbox call read_file path=README.md
       hermes-sandbox exec --timeout 10 --memory 512M -- pytest -q
     """
+    open_missing_streams()
     if verbose:
         logging.basicConfig(level=logging.INFO if verbose == 1 else logging.DEBUG, format="%(name)s: %(message)s")
     names = [name.strip() for name in filter_.split(",") if name.strip()] if filter_ is not None else None
-    ctx.obj = {"profile": profile, "filter": names}
+    ctx.obj = {"profile": profile, "filter": names, "json": as_json}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from hermes_sandbox.cli import say
+from hermes_sandbox.cli import MAX_TALK, say
 from hermes_sandbox.cli.options import json_option, policy_options, supervisor, taken_from
 from hermes_sandbox.errors import InvalidArguments
 from hermes_sandbox.results import CallResult
+from hermes_sandbox.text import clean
 
 
 @click.command("call")
@@ -63,9 +63,16 @@ def _arguments(text: str | None, pairs: tuple[str, ...]) -> dict[str, Any]:
 
 def _source(text: str) -> bytes:
     if text == "-":
-        return sys.stdin.buffer.read()
+        try:
+            with open(0, "rb", closefd=False) as stdin:
+                return stdin.read()
+        except OSError as error:
+            raise InvalidArguments(f"--args -: stdin cannot be read: {error.strerror}") from None
     if not text.startswith("@"):
-        return text.encode(errors="surrogateescape")
+        try:
+            return text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise InvalidArguments("--args holds half a character", hint="write UTF-8") from None
     try:
         return Path(text[1:]).read_bytes()
     except OSError as error:
@@ -89,6 +96,6 @@ def _print(result: CallResult) -> None:
     elif result.error is not None:
         say(result.outcome, result.error.message, result.error.hint)
     for note in result.notes:
-        click.echo(f"  {note}", err=True)
+        click.echo(f"  {clean(note, MAX_TALK)}", err=True)
     if result.result is None and (tail := result.stderr_tail.strip() or result.stdout_tail.strip()):
-        click.echo(tail[-2000:], err=True)
+        click.echo(clean(tail[-2000:], 2000), err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -12,36 +11,32 @@ import click
 
 from hermes_sandbox.cli import say
 from hermes_sandbox.cli.options import json_option, policy_options, supervisor, taken_from
+from hermes_sandbox.cli.reports import Report, ReportFile
 from hermes_sandbox.cli.streams import read_in, write_out
 from hermes_sandbox.errors import EXIT_CODES
 from hermes_sandbox.policy import UNSET, Policy, PolicyLayer
 from hermes_sandbox.results import CallResult
 from hermes_sandbox.sync import Supervisor
 
+AT_ONCE = 0.1  # s between a cancel and the next, which does not wait for the grace
 RETRY = 1.0  # s after a cancel and its grace in which the command should have ended
-_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-
-def _with_folder(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
-    """A report that cannot be written is told before the command has run for an hour."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {path.absolute().parent}")
-    return path
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": False})
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD [ARG]...")
 @policy_options
-@click.option(
-    "--report", type=_FILE, callback=_with_folder, metavar="FILE", help="Write the record of the run there, as JSON."
-)
-@click.option(
-    "--junit", type=_FILE, callback=_with_folder, metavar="FILE", help="Write the run there as one JUnit test case."
-)
+@click.option("--report", type=ReportFile(), metavar="FILE", help="Write the record of the run there, as JSON.")
+@click.option("--junit", type=ReportFile(), metavar="FILE", help="Write the run there as one JUnit test case.")
 @json_option
 @click.pass_context
 def exec_command(
-    ctx: click.Context, /, argv: tuple[str, ...], report: Path | None, junit: Path | None, as_json: bool, **options: Any
+    ctx: click.Context,
+    /,
+    argv: tuple[str, ...],
+    report: Report | None,
+    junit: Report | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run CMD in a sandbox of its own, in the current folder.
 
@@ -89,27 +84,33 @@ def _pass_signals_on(tools: Supervisor, layer: PolicyLayer) -> None:
     def escalate() -> None:
         try:
             tools.send_signal(arrived.get())
-            _wait(arrived, grace)
+            again = _wait(arrived, grace)
             while True:  # a command whose sandbox is only starting cannot be cancelled yet
                 tools.cancel()
-                _wait(arrived, grace + RETRY)
+                again = _wait(arrived, AT_ONCE if again else grace + RETRY)
         except RuntimeError:  # the supervisor is closed: it is over
             return
 
     threading.Thread(target=escalate, daemon=True).start()
 
 
-def _wait(arrived: SimpleQueue[int], seconds: float) -> None:
+def _wait(arrived: SimpleQueue[int], seconds: float) -> bool:
+    """Whether another signal came within `seconds`."""
     try:
         arrived.get(timeout=seconds)
     except Empty:
-        pass
+        return False
+    return True
 
 
-def _write_reports(result: CallResult, argv: tuple[str, ...], report: Path | None, junit: Path | None) -> None:
-    if report is not None:
-        report.write_text(result.to_json() + "\n", encoding="utf-8")
-    if junit is not None:
-        from hermes_sandbox.cli.junit import test_case
+def _write_reports(result: CallResult, argv: tuple[str, ...], report: Report | None, junit: Report | None) -> None:
+    """A report that cannot be written is said; the exit code stays the command's."""
+    try:
+        if report is not None:
+            report.write(result.to_json().encode() + b"\n")
+        if junit is not None:
+            from hermes_sandbox.cli.junit import test_case
 
-        junit.write_bytes(test_case(result, argv))
+            junit.write(test_case(result, argv))
+    except OSError as error:
+        click.echo(f"hermes-sandbox: a report cannot be written: {error.strerror}", err=True)

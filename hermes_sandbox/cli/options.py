@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from hermes_sandbox.errors import Refused
 from hermes_sandbox.home import get_hermes_home
 from hermes_sandbox.policy import OPTIONS, PolicyLayer, layer
 from hermes_sandbox.sync import Supervisor
@@ -33,7 +35,13 @@ def policy_options(command: F) -> F:
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print the whole record as JSON.")(command)
+    """Add --json, which may also stand before the command."""
+
+    def here_or_global(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+        return value or bool(ctx.find_root().obj["json"])
+
+    add = click.option("--json", "as_json", is_flag=True, callback=here_or_global, help="Print everything as JSON.")
+    return add(command)
 
 
 def taken_from(options: dict[str, Any]) -> PolicyLayer:
@@ -42,12 +50,20 @@ def taken_from(options: dict[str, Any]) -> PolicyLayer:
     values = {name: value for name, value in given.items() if value not in (None, ())}
     if values.get("packages") == ("host",):
         values["packages"] = "host"
-    return layer(values, "command line")
+    try:
+        return layer(values, "command line")
+    except Refused as error:
+        found = re.match(r"command line\.(\w+) = (.*) cannot be used", error.message)
+        if found is None:
+            raise
+        flag = "--" + found[1].replace("_", "-")
+        raise Refused(f"{flag} {found[2]} cannot be used", hint=error.hint) from None
 
 
 def supervisor(ctx: click.Context, policy: PolicyLayer | None = None) -> Supervisor:
     """A supervisor that works in the current folder."""
     chosen = ctx.find_root().obj
-    return Supervisor(
-        workspace=Path.cwd(), home=get_hermes_home(chosen["profile"]), toolset_filter=chosen["filter"], policy=policy
-    )
+    home = get_hermes_home(chosen["profile"])
+    if chosen["profile"] is not None and not home.is_dir():
+        raise Refused(f"there is no profile {chosen['profile']!r}", hint=f"make it: mkdir -p {home}")
+    return Supervisor(workspace=Path.cwd(), home=home, toolset_filter=chosen["filter"], policy=policy)

@@ -69,17 +69,19 @@ def show_tool(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @tools_command.command("schema")
 @click.argument("names", nargs=-1)
-@click.option("--json", "_as_json", is_flag=True, help="Accepted for symmetry: the output is JSON either way.")
+@json_option
 @click.pass_context
-def show_schemas(ctx: click.Context, names: tuple[str, ...], _as_json: bool) -> None:
-    """Print the definitions that a model gets, as a JSON array: of all tools, or of the named tools and toolsets.
+def show_schemas(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+    """Print the definitions that a model gets, as a JSON array: of all tools, or of the named tools and toolsets. With
+    --json on one line.
 
     \b
     Example:
       hermes-sandbox tools schema read_file patch
     """
     with supervisor(ctx) as tools:
-        click.echo(msgspec.json.format(msgspec.json.encode(tools.get_definitions(names or None))))
+        definitions = msgspec.json.encode(tools.get_definitions(names or None))
+    click.echo(definitions if as_json else msgspec.json.format(definitions))
 
 
 def _lines(tool: ToolInfo, policy: Policy) -> list[str]:
