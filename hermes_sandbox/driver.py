@@ -113,8 +113,8 @@ class Worker:
             self.exchange.end("protocol", error.message)
         if not self._started.done():
             self._started.set_exception(error)
-        elif self.exchange is None and self._stopping is None:
-            self._stopping = asyncio.ensure_future(self._stop())  # nobody would end it before the task's next call
+        elif self.exchange is None:
+            self._stop_idle()
 
     def _pipe_ended(self) -> None:
         self._open_pipes -= 1
@@ -124,6 +124,13 @@ class Worker:
             self._started.set_exception(RunnerFailed("the worker ended before it said hello"))
         if self.exchange is not None:
             self.exchange.end("died")  # or a tool closed its end of the pipe and lives on: the ladder finds out
+        else:
+            self._stop_idle()
+
+    def _stop_idle(self) -> None:
+        """It died or broke while nobody used it: end it now, so that the task's next call starts another."""
+        if self._stopping is None and self.session.state is not State.STARTING:
+            self._stopping = asyncio.ensure_future(self._stop())
 
     def _handle(self, event: Any) -> None:
         exchange = self.exchange
@@ -133,7 +140,8 @@ class Worker:
                 exchange.failed = event if isinstance(event, Failed) else None
                 exchange.finish()
         elif isinstance(event, wire.Hello):
-            self._started.set_result(None)
+            if not self._started.done():
+                self._started.set_result(None)
         elif isinstance(event, wire.Output) and exchange is not None:
             exchange.take(event.stream, event.data)
             self._forward(exchange, event)
@@ -167,8 +175,8 @@ class Worker:
             return
         try:
             waiting = exchange.on_output(event.stream, event.data)
-        except OSError as error:
-            exchange.end("cancelled", f"its output cannot be passed on: {error.strerror}")
+        except Exception as error:  # the caller's own: it ends this call, and must not reach the loop
+            exchange.end("cancelled", f"its output cannot be passed on: {error}")
             return
         if inspect.isawaitable(waiting):
             self.process.pause()
@@ -239,14 +247,18 @@ class Worker:
 
     async def _pump(self, exchange: Exchange, stdin: AsyncIterator[bytes]) -> None:
         """Pass stdin on, never more than the window ahead of what the command took."""
-        async for block in stdin:
-            for start in range(0, len(block), wire.CHUNK):
-                piece = block[start : start + wire.CHUNK]
-                while exchange.credit < len(piece):
-                    exchange.credit_came.clear()
-                    await exchange.credit_came.wait()
-                exchange.credit -= len(piece)
-                self.process.send(self.session.notification(wire.Stdin(exchange.number, piece)))
+        try:
+            async for block in stdin:
+                for start in range(0, len(block), wire.CHUNK):
+                    piece = block[start : start + wire.CHUNK]
+                    while exchange.credit < len(piece):
+                        exchange.credit_came.clear()
+                        await exchange.credit_came.wait()
+                    exchange.credit -= len(piece)
+                    self.process.send(self.session.notification(wire.Stdin(exchange.number, piece)))
+        except Exception as error:  # the caller's own
+            exchange.end("cancelled", f"its stdin cannot be read: {error}")
+            return
         self.process.send(self.session.notification(wire.Stdin(exchange.number, eof=True)))
 
     async def _watch_idle(self, exchange: Exchange, seconds: float) -> None:
@@ -302,7 +314,8 @@ class Worker:
             except TimeoutError:
                 log.info("a worker did not confirm its prints within %g s", DRAIN_PATIENCE)
         if exchange.readers and exchange.cause == "answered":
-            await asyncio.wait(exchange.readers, timeout=exchange.watch.timeout)
+            left = exchange.begun + exchange.watch.timeout - time.monotonic()
+            await asyncio.wait(exchange.readers, timeout=max(left, 0.0))
 
     async def stop(self) -> bool:
         """End the worker by the last steps of the ladder. True when the kernel confirmed it."""

@@ -21,7 +21,7 @@ BASE_ENV = {"PATH": SAFE_PATH, "LANG": "C.UTF-8"}
 
 def granted(policy: Policy) -> dict[str, str]:
     """The base and those of the policy's names that are set."""
-    return {**BASE_ENV, **{name: os.environ[name] for name in policy.env if name in os.environ}}
+    return {**BASE_ENV, **{name: os.environ[name] for name in policy.env if _is_text(os.environ.get(name))}}
 
 
 def search_path(policy: Policy, workspace: Path) -> str:
@@ -31,7 +31,12 @@ def search_path(policy: Policy, workspace: Path) -> str:
     ours = [Path(entry) for entry in os.environ.get("PATH", "").split(":") if entry.startswith("/")]
     if policy.tier != "process":
         ours = [entry for entry in ours if any(entry.is_relative_to(folder) for folder in shown)]
-    return ":".join(dict.fromkeys([*map(str, ours), *SAFE_PATH.split(":")]))
+    return ":".join(dict.fromkeys([*filter(_is_text, map(str, ours)), *SAFE_PATH.split(":")]))
+
+
+def _is_text(value: str | None) -> bool:
+    """Whether a value of our environment can be sent: one of other bytes than UTF-8 cannot, and counts as not set."""
+    return value is not None and value == value.encode("utf-8", "ignore").decode()
 
 
 def where_it_is(command: str) -> str:
@@ -49,7 +54,7 @@ def check_command(argv: Sequence[str], cwd: str | None, env: Mapping[str, str] |
     env = env or {}
     for what, words in (("the command", argv), ("cwd", [cwd or ""]), ("env", [*env, *env.values()])):
         for word in words:
-            if "\0" in word or word != word.encode("utf-8", "ignore").decode():
+            if "\0" in word or not _is_text(word):
                 raise InvalidArguments(f"{what}: {word!r} is not text without NUL", hint="write UTF-8 text")
     if any("=" in name or not name for name in env):
         raise InvalidArguments("env: a name is empty or has = in it", hint='write {"NAME": "value"}')

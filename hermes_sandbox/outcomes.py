@@ -57,6 +57,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def out_of_memory(self) -> bool:
         return (self.after.oom_kills or 0) > (self.before.oom_kills or 0)
 
+    def forks_refused(self) -> bool:
+        """Whether a fork was refused, where that is counted; where it is not, whether it may have been."""
+        if self.after.pids_refused is None:
+            return "pids" in self.mechanisms
+        return self.after.pids_refused > (self.before.pids_refused or 0) or "rlimit" in self.mechanisms.get("pids", "")
+
     def limit(self, name: str, observed: float | None = None, mechanism: str = "") -> Verdict:
         """The verdict "limit" for `name`, with its figure and what enforced it."""
         value = float(getattr(self.policy, name) or 0)
@@ -120,7 +126,7 @@ def _by_death(case: Case) -> Verdict:
     if ended is None:
         said = f": {case.noise[-300:]}" if case.noise else ""
         message = f"the sandbox ended without a report{said}"
-        return Verdict(outcome="runner_failed", error=Failure(message, "something outside ended it; see `doctor`"))
+        return Verdict(outcome="runner_failed", error=Failure(message, "something outside ended it"))
     if ended.limit == "memory":
         return case.limit("memory", ended.observed)
     if case.out_of_memory():
@@ -179,6 +185,8 @@ def _limit_of(case: Case, failed: Failed) -> str | None:
         name = "pids"
     else:
         name = ERRNO_LIMITS.get(trouble.errno or 0)
+        if name == "pids" and not case.forks_refused():
+            name = None  # EAGAIN says many things
     return name if name is not None and getattr(case.policy, name) is not None else None
 
 

@@ -56,6 +56,7 @@ class Pool:
         self._slots: dict[Key, Slot] = {}
         self._runners: dict[str, Any] = {}
         self._alive: set[Worker] = set()
+        self._closed = False
         self._starts: set[asyncio.Task[Worker]] = set()
 
     def __len__(self) -> int:
@@ -95,7 +96,8 @@ class Pool:
             finally:
                 if not worker.usable:
                     slot.worker, slot.lost = None, True
-                if not worker.usable or not keep:
+                forgotten = keep and self._slots.get(key) is not slot  # the task was closed meanwhile
+                if not worker.usable or not keep or forgotten:
                     await self._end(worker)
         finally:
             slot.line.release()
@@ -126,7 +128,9 @@ class Pool:
     async def _start(
         self, task_id: str, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Tools
     ) -> Worker:
-        if len(self._alive) >= MAX_WORKERS:
+        if self._closed:
+            raise Refused("the supervisor was closed meanwhile")
+        if len(self._alive) + len(self._starts) > MAX_WORKERS:
             raise Refused(
                 f"{MAX_WORKERS} workers are alive, which is the most", hint="close tasks that are over with close_task"
             )
@@ -140,7 +144,12 @@ class Pool:
         worker = Worker(process, Session(process.boot.nonce), task_id)
         self._alive.add(worker)
         try:
-            await worker.start(bootstrap.payload(process.boot, contents, same_python=process.same_python))
+            try:
+                payload = bootstrap.payload(process.boot, contents, same_python=process.same_python)
+            except BaseException:
+                await worker.stop()
+                raise
+            await worker.start(payload)
         except BaseException as error:
             self._alive.discard(worker)
             if isinstance(error, RunnerFailed | ProtocolError):
@@ -171,6 +180,7 @@ class Pool:
 
     async def close(self) -> None:
         """End every worker, however it was made, then the runners."""
+        self._closed = True
         self._slots.clear()
         await asyncio.gather(*self._starts, return_exceptions=True)
         await asyncio.gather(*(self._end(worker) for worker in list(self._alive)))

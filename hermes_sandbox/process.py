@@ -1,4 +1,4 @@
-"""Starts, signals and reaps local processes: the only file of the supervisor's that does.
+"""Starts, signals and reaps local processes. Beside short helpers (bubblewrap.py, mounts.py) no other file does.
 
 Theory of operation
     A `Spawner` is one thread that starts every process of a supervisor and lives as long as it does: bubblewrap's
@@ -169,7 +169,7 @@ def descendants(pid: int) -> list[int]:
 
 
 class LocalProcess:
-    """A child on an event loop. `on_exit` of `attach` fires once, when it has been reaped and its pipes have ended."""
+    """A child on an event loop, read from the moment of `attach`."""
 
     def __init__(self, child: Child, *, has_inner: bool) -> None:
         self.child = child

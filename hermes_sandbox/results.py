@@ -1,4 +1,4 @@
-"""The record of one call: what `call` returns, `--json` and `--report` print, and the audit log keeps."""
+"""The record of one call: what `call` returns, and `--json` and `--report` print."""
 
 from __future__ import annotations
 

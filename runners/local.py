@@ -207,8 +207,8 @@ class Runner:
             started.mechanisms = {name: groups.mechanism(name) for name in (*in_groups, "cpu_time") if groups.can(name)}
         watched = policy.memory if policy.memory and "memory" not in in_groups else None
         started.mechanisms = {
-            "memory": "watchdog", "cpu_time": "watchdog", "pids": "rlimit in the user namespace",
-            "file_size": "rlimit", "open_files": "rlimit", **started.mechanisms,
+            "memory": "watchdog", "cpu_time": "watchdog", "file_size": "rlimit", "open_files": "rlimit",
+            **({"pids": "rlimit in the user namespace"} if identity.own_limits else {}), **started.mechanisms,
         }  # fmt: skip
         started.boot = wire.Boot(
             nonce=os.urandom(16).hex(),

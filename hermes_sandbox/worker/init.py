@@ -112,7 +112,6 @@ class Init:
         self.observed = 0
         self.peak = 0
         self.killed = 0
-        self.children = resource.RUSAGE_CHILDREN
 
     def report(self, method, cls, **fields):
         frame = {"jsonrpc": "2.0", "method": method, "params": wire.message(cls, **fields)}

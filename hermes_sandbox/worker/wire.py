@@ -76,7 +76,7 @@ METHOD_NOT_FOUND = -32601
 class Boot(Message, frozen=True):
     """What init must know before it starts the worker. Sent after the zip, not as a frame; None is no limit.
 
-    `memory` and `cpu_time` are only set where no cgroup does the work: then init watches the tree.
+    `memory` and `cpu_watch` are only set where no cgroup does the work: then init watches the tree.
     """
 
     nonce: str
