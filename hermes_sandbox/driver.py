@@ -76,6 +76,8 @@ class Worker:
             async with asyncio.timeout(START_PATIENCE):
                 await self._started
             await self.process.confine()
+            if not self.usable:
+                raise RunnerFailed("the worker ended while it was started")
         except TimeoutError:
             await self.stop()
             raise RunnerFailed(f"the worker did not say hello within {START_PATIENCE:g} s") from None
@@ -292,7 +294,7 @@ class Worker:
     async def _climb(self, exchange: Exchange) -> None:
         stalled = time.monotonic() - self._last_bytes > STALLED and not exchange.readers
         exchange.half_a_frame = self.session.unfinished and (stalled or exchange.cause == "died")
-        if exchange.cause not in ("answered", "died", "protocol"):
+        if exchange.cause not in ("answered", "died", "protocol") and not exchange.answered():
             over = exchange.again()
             grace = exchange.watch.grace
             self.process.send(self.session.notification(wire.Cancel(exchange.number, grace)))

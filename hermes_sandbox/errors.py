@@ -1,4 +1,4 @@
-"""Every way a call can end badly: one class per outcome, with its exit code and a hint.
+"""Every way a call can end, with its exit code; and a class for each end that is raised on the way, with a hint.
 
 The outcomes are a closed list (README, "How a call ends"). Code raises these classes; `supervisor` turns them into a
 `CallResult`, and only the command line turns that into text and an exit code. An error of the sandbox is therefore
@@ -38,7 +38,6 @@ EXIT_CODES: dict[Outcome, int] = {
     "limit": 137,  # 128 + SIGKILL, as an out-of-memory kill
     "crashed": 139,  # 128 + SIGSEGV
 }
-USAGE_EXIT_CODE = 2  # the command line itself is wrong; click's own code
 
 
 class SandboxError(Exception):
@@ -56,12 +55,6 @@ class SandboxError(Exception):
         return EXIT_CODES[self.outcome]
 
 
-class ToolFailed(SandboxError):
-    """The handler raised, or answered with a truthy `error`."""
-
-    outcome = "tool_error"
-
-
 class InvalidArguments(SandboxError):
     """The arguments do not fit the tool's schema. Nothing was started."""
 
@@ -72,12 +65,6 @@ class Unavailable(SandboxError):
     """No such tool, or it is switched off, did not load, or its check said no."""
 
     outcome = "unavailable"
-
-
-class BadResult(SandboxError):
-    """The handler returned something that is no string."""
-
-    outcome = "bad_result"
 
 
 class ProtocolError(SandboxError):
@@ -108,15 +95,3 @@ class Cancelled(SandboxError):
     """The caller stopped the call."""
 
     outcome = "cancelled"
-
-
-class LimitExceeded(SandboxError):
-    """A limit was hit; the result's `limit` names it."""
-
-    outcome = "limit"
-
-
-class Crashed(SandboxError):
-    """The worker died in the middle of the call."""
-
-    outcome = "crashed"

@@ -80,12 +80,12 @@ def start(
     /proc/PID/environ of a sandbox's first process shows it to the sandbox (prototypes: bubblewrap as pid 1).
     """
     ours, theirs = [], []
-    for index in range(3):
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        ours.append(writing if index == 0 else reading)
-        theirs.append(reading if index == 0 else writing)
     ids: dict[str, Any] = {} if user is None else {"user": user, "group": group, "extra_groups": []}
     try:
+        for index in range(3):
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            ours.append(writing if index == 0 else reading)
+            theirs.append(reading if index == 0 else writing)
         popen = subprocess.Popen(
             argv,
             stdin=theirs[0],
@@ -96,6 +96,7 @@ def start(
             start_new_session=True,
             **ids,
         )
+        pidfd = _held(popen)
     except OSError as error:
         for fd in ours:
             os.close(fd)
@@ -106,7 +107,17 @@ def start(
     for fd in ours:
         os.set_blocking(fd, False)
         _widen(fd)
-    return Child(popen, os.pidfd_open(popen.pid), (ours[0], ours[1], ours[2]))
+    return Child(popen, pidfd, (ours[0], ours[1], ours[2]))
+
+
+def _held(popen: subprocess.Popen[bytes]) -> int:
+    """A pidfd of a child that has just been started; one that cannot be had is the child's end."""
+    try:
+        return os.pidfd_open(popen.pid)
+    except OSError:
+        popen.kill()
+        popen.wait()
+        raise
 
 
 def _widen(pipe: int) -> None:

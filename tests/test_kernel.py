@@ -38,26 +38,6 @@ def test_no_new_privs(python: list[str]) -> None:
     assert status(run(python, f"kernel.set_no_new_privs(); {STATUS}"), "NoNewPrivs") == "1"
 
 
-def test_capabilities_are_gone_and_dropping_none_is_no_error(python: list[str]) -> None:
-    text = run(python, f"kernel.drop_capabilities(); kernel.drop_capabilities(); {STATUS}")
-    for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
-        assert int(status(text, name), 16) == 0
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 gets capabilities by exec")
-def test_capabilities_do_not_come_back_by_an_exec_under_no_new_privs(python: list[str]) -> None:
-    again = "os.execv('/bin/cat', ['cat', '/proc/self/status'])"
-    assert int(status(run(python, f"kernel.drop_capabilities(); {again}"), "CapEff"), 16) != 0
-    text = run(python, f"kernel.set_no_new_privs(); kernel.drop_capabilities(); {again}")
-    assert int(status(text, "CapEff"), 16) == 0
-    assert int(status(text, "CapPrm"), 16) == 0
-
-
-def test_a_name_is_shown_and_cut_to_what_the_kernel_keeps(python: list[str]) -> None:
-    assert status(run(python, f"kernel.set_name('hermes-init'); {STATUS}"), "Name") == "hermes-init"
-    assert status(run(python, f"kernel.set_name('hermes-sandbox-worker'); {STATUS}"), "Name") == "hermes-sandbox-"
-
-
 def test_an_undumpable_process_keeps_its_environment_from_its_user(python: list[str]) -> None:
     owner = "print(os.stat('/proc/self/environ').st_uid)"
     drop = f"os.setresuid(65534, 65534, 65534) if os.geteuid() == 0 else None; kernel.set_dumpable(True); {owner}"

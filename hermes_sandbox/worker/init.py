@@ -33,7 +33,6 @@ import time
 from hermes_worker import kernel, limits, tree, wire
 
 WATCH_INTERVAL = 0.05  # s between two looks at a tree whose memory or CPU time no cgroup counts
-KILL_EXIT = 128 + signal.SIGKILL
 PAGE = resource.getpagesize()
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -255,7 +254,7 @@ class Init:
             time.sleep(0.002)
 
     def report_end(self):
-        status = KILL_EXIT if self.status is None else self.status
+        status = self.status or 0
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.report(
             wire.ENDED,

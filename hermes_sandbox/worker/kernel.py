@@ -11,16 +11,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _OPTIONS = {
     "PR_SET_PDEATHSIG": 1,
     "PR_SET_DUMPABLE": 4,
-    "PR_SET_NAME": 15,
     "PR_SET_SECCOMP": 22,
     "PR_SET_CHILD_SUBREAPER": 36,
     "PR_SET_NO_NEW_PRIVS": 38,
-    "PR_CAP_AMBIENT": 47,
 }
-_PR_CAP_AMBIENT_CLEAR_ALL = 4
-_CAPABILITY_HEADER = b"\x22\x05\x08\x20" + bytes(4)  # _LINUX_CAPABILITY_VERSION_3, little-endian; 0: ourselves
-_NO_CAPABILITIES = bytes(2 * 3 * 4)  # effective, permitted and inheritable, 32 bits of each at a time
-_NAME_BYTES = 15  # the kernel keeps no more
 
 
 def _check(result, call):
@@ -54,18 +48,3 @@ def set_no_new_privs():
 def set_parent_death_signal(number):
     """The signal that this process gets when the *thread* that forked it ends. A later change of uid forgets it."""
     prctl("PR_SET_PDEATHSIG", int(number))
-
-
-def set_name(name):
-    """What ps and top show for this thread: the first 15 bytes of `name`."""
-    text = ctypes.create_string_buffer(name.encode("utf-8")[:_NAME_BYTES])
-    prctl("PR_SET_NAME", ctypes.addressof(text))
-
-
-def drop_capabilities():
-    """Give up every capability; having none is no error. As uid 0 an exec brings them back, unless no_new_privs is
-    set."""
-    prctl("PR_CAP_AMBIENT", _PR_CAP_AMBIENT_CLEAR_ALL)
-    header = ctypes.create_string_buffer(_CAPABILITY_HEADER, len(_CAPABILITY_HEADER))
-    data = ctypes.create_string_buffer(_NO_CAPABILITIES, len(_NO_CAPABILITIES))
-    _check(_libc.capset(header, data), "capset")
