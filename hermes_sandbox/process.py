@@ -187,6 +187,7 @@ class LocalProcess:
         self.has_inner = has_inner
         self.inner_pidfd: int | None = None
         self.exited = asyncio.Event()
+        self._inner_gone = asyncio.Event()
         self.returncode: int | None = None
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
@@ -267,7 +268,11 @@ class LocalProcess:
         """Hold the process inside by pidfd; its pid. To be called while it is known to be alive, after hello."""
         if self.has_inner and self.inner_pidfd is None:
             for pid in children(self.pid):
-                self.inner_pidfd = os.pidfd_open(pid)
+                try:
+                    self.inner_pidfd = os.pidfd_open(pid)
+                except ProcessLookupError:  # it ended just now: its pipes say so
+                    return None
+                self._loop.add_reader(self.inner_pidfd, self._inner_ended, self.inner_pidfd)
                 return pid
         return None
 
@@ -283,18 +288,14 @@ class LocalProcess:
             async with asyncio.timeout(seconds):
                 await self.exited.wait()
                 if self.inner_pidfd is not None:
-                    await self._readable(self.inner_pidfd)
+                    await self._inner_gone.wait()
         except TimeoutError:
             return False
         return True
 
-    async def _readable(self, fd: int) -> None:
-        done = asyncio.Event()
-        self._loop.add_reader(fd, done.set)
-        try:
-            await done.wait()
-        finally:
-            self._loop.remove_reader(fd)
+    def _inner_ended(self, pidfd: int) -> None:
+        self._loop.remove_reader(pidfd)
+        self._inner_gone.set()
 
     async def kill(self) -> bool:
         """KILL, from outside, whatever the process and its tree do. True when the kernel says that nothing is left."""
@@ -319,6 +320,7 @@ class LocalProcess:
             self._loop.remove_reader(fd)
             os.close(fd)
         if self.inner_pidfd is not None:
+            self._loop.remove_reader(self.inner_pidfd)
             os.close(self.inner_pidfd)
         self._open_ends.clear()
 
