@@ -21,6 +21,7 @@ import pytest
 from hermes_sandbox import mounts
 from hermes_sandbox.errors import Refused
 from hermes_sandbox.process import Spawner
+from tests.support import wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bwrap on PATH")
@@ -32,7 +33,6 @@ SYSTEM = (
     "--ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64"
     " --proc /proc --dev /dev"
 )
-from tests.support import wait_until
 
 
 class Theatre:
@@ -329,6 +329,7 @@ sys.path.insert(0, {str(Path(mounts.__file__).parent.parent)!r})
 from pathlib import Path
 from hermes_sandbox import mounts
 from hermes_sandbox.process import Spawner
+from tests.support import wait_until
 disk = Path({str(tmp_path)!r})
 spawner, stage = Spawner(), mounts.Stage()
 def on_thread(function):
