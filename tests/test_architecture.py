@@ -35,6 +35,7 @@ IMPORTS = {
     "driver": "exchange protocol runners session text",
     "environment": "policy",
     "errors": "",
+    "findings": "",
     "exchange": "session",
     "home": "",
     "mounts": "",
@@ -57,9 +58,14 @@ IMPORTS = {
     "text": "",
     "sync": "config exchange policy registry results supervisor",
     "toolsets": "config registry",
+    "trial": "config driver environment home policy pool workspace",
     "workspace": "home process",
     # Whole folders: the command line, and the suite that third parties run on their runners.
-    "cli": "cli bundled config home policy registry results supervisor sync text toolsets",
+    "doctor": (
+        "doctor bubblewrap cgroups config environment exchange findings home mounts policy pool process registry runners "
+        "supervisor trial"
+    ),
+    "cli": "cli bundled config doctor findings home policy registry results supervisor sync text toolsets",
     "testing": "testing bootstrap bundled driver exchange home policy pool results runners session supervisor sync",
 }
 

@@ -20,6 +20,7 @@ MAX_TALK = 4000  # characters of a line of talk
 COMMANDS = {
     "call": "Run a tool.",
     "exec": "Run a command in a sandbox of its own.",
+    "doctor": "Say what works here, what does not, and what to do about it.",
     "tools": "Show the tools: list, show, schema.",
     "toolsets": "Show the toolsets.",
 }

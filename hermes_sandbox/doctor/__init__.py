@@ -1,0 +1,49 @@
+"""What works here, what does not, and what to do about it.
+
+Nothing is believed that can be tried: each tier, runner and configured policy is judged by starting a worker with it,
+which runs no tool. What a check raises is a finding. Checks run one after the other: two that look for a control group
+at the same time would find each other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hermes_sandbox import config as configuration
+from hermes_sandbox.config import Config
+from hermes_sandbox.doctor import files, machine, policies, tiers, tools
+from hermes_sandbox.findings import Finding, found_by, of_error
+from hermes_sandbox.home import get_hermes_home
+from hermes_sandbox.supervisor import AsyncSupervisor
+from hermes_sandbox.trial import Trials
+
+
+async def examine(profile: str | None = None, chosen: Sequence[str] | None = None) -> list[Finding]:
+    """Look at everything. `chosen`: names of the toolsets and tools that are of interest (default: all). Never
+    raises."""
+    try:
+        home = get_hermes_home(profile)
+    except Exception as error:
+        return [of_error("files", "HERMES_HOME", error)]
+    config = None
+    found = []
+    try:
+        config = configuration.load(home)
+    except Exception as error:
+        found.append(of_error("files", "configuration", error))
+    return await _examine(home, config, chosen) + found
+
+
+async def _examine(home: Path, config: Config | None, chosen: Sequence[str] | None) -> list[Finding]:
+    found: list[Finding] = []
+    async with Trials(config or Config(), home) as trials:
+        found += await found_by("tier", tiers.look(trials))
+        found += await found_by("machine", machine.look(trials))
+        found += await found_by("runner", policies.look_at_runners(trials))
+        found += await found_by("files", files.look(home, config))
+        if config is not None:
+            async with AsyncSupervisor(home=home, toolset_filter=chosen) as supervisor:
+                found += await found_by("tools", tools.look(supervisor, config))
+                found += await found_by("policy", policies.look(trials, supervisor, config))
+    return found

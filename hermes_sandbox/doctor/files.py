@@ -1,0 +1,58 @@
+"""The operator's files: who may read and write them, and what in them has no effect here."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes_sandbox.config import Config
+from hermes_sandbox.findings import Finding, of_error
+
+AREA = "files"
+# Whoever writes these decides what tools there are and what they may do.
+GRANTING = ("", "tools", "toolsets.toml", "config.yaml", "state.json", ".env")
+
+
+async def look(home: Path, config: Config | None) -> list[Finding]:
+    return [*_home(home), *(_configuration(config) if config is not None else ())]
+
+
+def _home(home: Path) -> Iterator[Finding]:
+    try:
+        found = home.stat()
+    except FileNotFoundError:
+        yield Finding(AREA, str(home), "ok", "is not there: nothing of yours is configured")
+        return
+    except OSError as error:
+        yield of_error(AREA, str(home), error, hint="set HERMES_HOME to a folder of yours")
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        yield Finding(AREA, str(home), "FAIL", "is no folder", "set HERMES_HOME to a folder of yours")
+        return
+    if not os.access(home, os.R_OK | os.X_OK):
+        yield Finding(AREA, str(home), "FAIL", "cannot be read", f"chmod u+rx {home}")
+        return
+    yield from _writers(home)
+
+
+def _writers(home: Path) -> Iterator[Finding]:
+    places = [path for name in GRANTING if (path := home / name).exists()]
+    loose = [path for path in places if path.stat().st_mode & 0o022]
+    foreign = [path for path in places if path.stat().st_uid not in (os.geteuid(), 0)]
+    for path in loose:
+        yield Finding(AREA, str(path), "warn", "others may write it, and so grant to tools", f"chmod go-w {path}")
+    for path in foreign:
+        owner = path.stat().st_uid
+        yield Finding(
+            AREA, str(path), "warn", f"belongs to uid {owner}, who may change it", f"chown {os.geteuid()} {path}"
+        )
+    if not loose and not foreign:
+        yield Finding(AREA, str(home), "ok", "only you may write what is configured there")
+
+
+def _configuration(config: Config) -> Iterator[Finding]:
+    yield Finding(
+        AREA, "configuration", "ok", f"sound: {len(config.toolsets)} toolsets, {len(config.tools)} tools named"
+    )

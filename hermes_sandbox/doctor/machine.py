@@ -1,0 +1,152 @@
+"""What of the machine decides what a sandbox can do: kernel, bubblewrap, control groups, Python, id maps, programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from hermes_sandbox import bubblewrap, cgroups, mounts
+from hermes_sandbox.environment import BASE_ENV, SAFE_PATH
+from hermes_sandbox.exchange import Watch
+from hermes_sandbox.findings import Finding, of_error
+from hermes_sandbox.policy import Policy
+from hermes_sandbox.process import Spawner
+from hermes_sandbox.trial import Trials
+from hermes_sandbox.worker import wire
+
+AREA = "machine"
+# Since which Linux there is what; older ones have other ways, which say what they cost.
+KERNEL = {
+    (5, 12): "as root, files made in a sandbox cannot be given to the workspace's owner by an id map",
+    (5, 14): "pids counts all processes of the user, and a group cannot be killed as one",
+}
+LIMITS = {
+    "memory": "it is watched from inside every 50 ms",
+    "pids": "it is an rlimit in the sandbox's user namespace; on tier process, and as root where a file system refuses "
+    "id maps, there is none",
+    "cpu_time": "it is reported from inside every 50 ms",
+}
+# What a program that is not there costs.
+PROGRAMS = {
+    "bash": "terminal uses sh, which keeps no functions and no shell options",
+    "rg": "search_files uses Python's re, which takes longer",
+}
+PACKAGES = {"rg": "ripgrep"}
+
+
+async def look(trials: Trials) -> list[Finding]:
+    found: list[Finding] = []
+    for name, check in _CHECKS.items():
+        try:
+            found += [finding async for finding in check(trials)]
+        except Exception as error:
+            found.append(of_error(AREA, name, error))
+    return found
+
+
+async def _kernel(_trials: Trials) -> AsyncIterator[Finding]:
+    release = os.uname().release
+    numbers = tuple(map(int, re.findall(r"\d+", release)[:2]))
+    lost = [what for version, what in KERNEL.items() if numbers < version]
+    yield Finding(AREA, "kernel", "warn" if lost else "ok", "; ".join([f"Linux {release}", *lost]))
+
+
+async def _bubblewrap(trials: Trials) -> AsyncIterator[Finding]:
+    try:
+        program = bubblewrap.find()
+    except Exception as error:
+        install = "install the package bubblewrap, or: pip install 'hermes-sandbox[bwrap]'"
+        yield of_error(AREA, "bubblewrap", error, "warn", install)
+        return
+    yield Finding(AREA, "bubblewrap", "ok", f"{await _said(trials, [program, '--version'])}: {program}")
+
+
+async def _said(trials: Trials, argv: list[str]) -> str:
+    """The first line of what a program of this machine says."""
+    async with trials.worker(Policy(tier="process")) as worker:
+        params = wire.Exec(argv=argv, cwd="/", env=BASE_ENV)
+        exchange = await worker.request(params, Watch(timeout=10, grace=0.2))
+    return exchange.stdout.text.partition("\n")[0]
+
+
+async def _cgroups(_trials: Trials) -> AsyncIterator[Finding]:
+    groups = await asyncio.get_running_loop().run_in_executor(None, cgroups.probe)
+    have = [f"{limit} by {groups.mechanism(limit)}" for limit in LIMITS if groups.can(limit)]
+    lack = [f"{limit} by none: {instead}" for limit, instead in LIMITS.items() if not groups.can(limit)]
+    hint = "have a cgroup delegated: systemd-run --user --scope -p Delegate=yes hermes-sandbox ..." if lack else ""
+    yield Finding(AREA, "cgroups", "warn" if lack else "ok", "; ".join([*have, *lack]), hint)
+
+
+async def _python(trials: Trials) -> AsyncIterator[Finding]:
+    verdict = await trials.judge(Policy(tier="process"))
+    yield _interpreter(verdict.python or "it starts no worker")
+
+
+def _interpreter(version: str) -> Finding:
+    path = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+    told = f"{version}: {path}"
+    if sys.prefix != sys.base_prefix:
+        told += f", the one that the virtual environment {sys.prefix} was made of"
+    with open(path, "rb") as file:
+        if file.read(2) == b"#!":
+            hint = "run hermes-sandbox with the interpreter that this script starts"
+            return Finding(AREA, "python", "FAIL", f"{told}, which is a script that chooses an interpreter", hint)
+    shown = [Path(sys.base_prefix), *map(Path, bubblewrap.SYSTEM_FOLDERS)]
+    if not any(path.is_relative_to(folder) for folder in shown):
+        hint = "install this Python so that its program lies in its own prefix"
+        return Finding(AREA, "python", "warn", f"{told}, outside of {sys.base_prefix}: a sandbox cannot see it", hint)
+    return Finding(AREA, "python", "ok", told)
+
+
+async def _id_maps(_trials: Trials) -> AsyncIterator[Finding]:
+    if os.geteuid() != 0:
+        return
+    folder = Path.cwd()
+    spawner = Spawner()  # a thread whose mounts are its own, and end with it
+    try:
+        await asyncio.wrap_future(spawner.run(lambda: _map(folder)))
+    except Exception as error:
+        instead = "as root a sandbox then runs as uid 0 without capabilities, and only if cgroups hold it"
+        hint = "work in a folder on ext4, xfs, btrfs or tmpfs, or in one of a plain user's"
+        yield of_error(AREA, "id maps", error, "warn", f"{instead}\n{hint}")
+    else:
+        yield Finding(AREA, "id maps", "ok", f"the file system of {folder} takes them")
+    finally:
+        await asyncio.get_running_loop().run_in_executor(None, spawner.close)
+
+
+def _map(folder: Path) -> None:
+    stage = mounts.Stage()
+    stage.enter()
+    owner, drop = folder.stat(), mounts.allocate_drop_id()
+    try:
+        stage.release(stage.idmapped(folder, (owner.st_uid, owner.st_gid), (drop, drop)))
+    finally:
+        stage.forget_maps()
+
+
+async def _programs(_trials: Trials) -> AsyncIterator[Finding]:
+    for program, lost in PROGRAMS.items():
+        path = shutil.which(program, path=SAFE_PATH)
+        if path is not None:
+            yield Finding(AREA, program, "ok", path)
+            continue
+        elsewhere = shutil.which(program)
+        where = f"{elsewhere} is not in sight of a sandbox" if elsewhere else "not there"
+        hint = f"install the package {PACKAGES.get(program, program)}"
+        yield Finding(AREA, program, "warn", f"{where}: {lost}", hint)
+
+
+_CHECKS: dict[str, Callable[[Trials], AsyncIterator[Finding]]] = {
+    "kernel": _kernel,
+    "bubblewrap": _bubblewrap,
+    "cgroups": _cgroups,
+    "python": _python,
+    "id maps": _id_maps,
+    "programs": _programs,
+}
