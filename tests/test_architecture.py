@@ -32,16 +32,18 @@ IMPORTS = {
     "cgroups": "cgroup_places process",
     "config": "bundled policy",
     "discovery": "",
-    "driver": "exchange protocol runners session text",
+    "driver": "events exchange protocol runners session text",
     "environment": "policy",
     "errors": "",
     "findings": "",
+    "events": "text",
     "exchange": "session",
+    "gates": "arguments catalog config environment policy pool registry toolsets",
     "home": "",
     "mounts": "",
     "outcomes": "exchange policy protocol results runners session",
     "policy": "",
-    "pool": "bootstrap driver policy runners session",
+    "pool": "bootstrap driver events policy runners session",
     "process": "",
     "protocol": "",
     "record": "driver exchange outcomes policy results runners",
@@ -52,12 +54,16 @@ IMPORTS = {
     "session": "protocol text",
     "sight": "runners",
     "supervisor": (
-        "arguments bundled catalog config discovery environment exchange home outcomes policy pool record registry "
+        "bundled catalog config discovery environment events exchange gates home outcomes policy pool record registry "
         "results toolsets workspace"
     ),
     "text": "",
     "sync": "config exchange policy registry results supervisor",
+    "toolcheck": (
+        "bundled catalog config discovery exchange findings policy registry supervisor toolsource trial workspace"
+    ),
     "toolsets": "config registry",
+    "toolsource": "environment findings",
     "trial": "config driver environment home policy pool workspace",
     "workspace": "home process",
     # Whole folders: the command line, and the suite that third parties run on their runners.
@@ -65,21 +71,21 @@ IMPORTS = {
         "doctor bubblewrap cgroups config environment exchange findings home mounts policy pool process registry runners "
         "supervisor trial"
     ),
-    "cli": "cli bundled config doctor findings home policy registry results supervisor sync text toolsets",
+    "cli": "cli bundled config doctor findings home policy registry results supervisor sync text toolcheck toolsets",
     "testing": "testing bootstrap bundled driver exchange home policy pool results runners session supervisor sync",
 }
 
 # A name that only these files may use, where they are: the one home of each dangerous thing, and of each heavy package.
-WORKER_FORKS = "worker/init.py worker/calls.py worker/commands.py"
+WORKER_FORKS = "worker/init.py worker/calls.py worker/commands.py worker/guard.py"
 HOMES = {
     "subprocess": "process.py mounts.py bubblewrap.py",  # processes; a helper that holds a user namespace; --version
     "os.fork": WORKER_FORKS,
     "os.forkpty": "",
-    "os.posix_spawn": "",
+    "os.posix_spawn": "worker/guard.py",
     "os.system": "",
     "os.popen": "",
     "os.execvpe": "worker/commands.py",
-    "os.kill": "process.py worker/calls.py worker/tree.py",
+    "os.kill": "process.py worker/calls.py worker/guard.py worker/tree.py",
     "os.killpg": "worker/commands.py",
     "signal.pidfd_send_signal": "process.py",
     "asyncio.create_subprocess_exec": "",

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from hermes_sandbox.cli.check import check_command
 from hermes_sandbox.cli.options import json_option, supervisor
 from hermes_sandbox.policy import OPTIONS, Policy, format_value
 from hermes_sandbox.registry import ToolInfo
@@ -21,6 +22,9 @@ def tools_command() -> None:
       hermes-sandbox tools list
       hermes-sandbox tools show read_file
     """
+
+
+tools_command.add_command(check_command)
 
 
 @tools_command.command("list")
