@@ -6,6 +6,7 @@ at in a scratch folder, with a copy of those files beside it that it imports, so
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from hermes_sandbox.bundled import bundled
 from hermes_sandbox.catalog import Catalog
 from hermes_sandbox.config import USER, Config, Variable
 from hermes_sandbox.discovery import MAX_SOURCE, FactsCache, ModuleFile, read_whole
-from hermes_sandbox.errors import Unavailable
+from hermes_sandbox.errors import SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, Watch
 from hermes_sandbox.findings import Finding, of_error
 from hermes_sandbox.policy import Policy, resolve
@@ -40,7 +41,7 @@ async def check(path: Path, home: Path) -> list[Finding]:
     try:
         text = read_whole(path, MAX_SOURCE)
     except OSError as error:
-        return [Finding("file", path.name, "FAIL", f"cannot be read: {error.strerror or error}")]
+        return [Finding("file", str(path), "FAIL", f"cannot be read: {error.strerror or error}")]
     if (wrong := _name(path)) is not None:
         return [wrong]
     async with Workspaces(None).temporary() as scratch:
@@ -55,8 +56,7 @@ async def check(path: Path, home: Path) -> list[Finding]:
         loader = _Loader(path.stem, scratch, config)
         async with Trials(config, home) as trials:
             tools, loading = await loader.load(trials)
-    async with AsyncSupervisor(home=home) as supervisor:
-        there = {tool.name: tool for tool in await supervisor.tools()}
+    there = await _there(home)
     found = [*source.registering(), *source.handlers(), *loading]
     granted: set[str] = set()
     for tool in tools:
@@ -101,7 +101,9 @@ def _digest(text: bytes) -> str:
 
 
 def _beside(path: Path) -> set[str]:
-    return {name.removesuffix(".py") for name in os.listdir(path.parent) if name.endswith(".py")}
+    with contextlib.suppress(OSError):  # a folder that may be passed, and not read
+        return {name.removesuffix(".py") for name in os.listdir(path.parent) if name.endswith(".py")}
+    return set()
 
 
 def _copy(path: Path, text: bytes, scratch: Path, cache: FactsCache) -> None:
@@ -121,6 +123,15 @@ def _copy(path: Path, text: bytes, scratch: Path, cache: FactsCache) -> None:
                 continue
 
 
+async def _there(home: Path) -> dict[str, ToolInfo]:
+    """The tools that there are already; none where no worker can be had to describe them, which is told elsewhere."""
+    async with AsyncSupervisor(home=home) as supervisor:
+        try:
+            return {tool.name: tool for tool in await supervisor.tools()}
+        except SandboxError:
+            return {}
+
+
 # In a worker ----------------------------------------------------------------------------------------------------------
 
 
@@ -134,6 +145,8 @@ class _Loader:
         self._exchange: Exchange | None = None
 
     async def load(self, trials: Trials) -> tuple[list[ToolInfo], list[Finding]]:
+        """The tools that it registers, and what there is to say of them; no tools where no worker can be had."""
+
         async def describe(module: ModuleFile, params: wire.Describe, watch: Watch) -> Exchange:
             async with trials.worker(_bare(self._config), module.contents) as worker:
                 exchange = await worker.request(params, watch)
@@ -145,7 +158,10 @@ class _Loader:
             raise Unavailable("nothing is checked here")
 
         catalog = Catalog(self._config, [self._scratch], DescribeCache(self._scratch), describe, never)
-        registry = await catalog.registry()
+        try:
+            registry = await catalog.registry()
+        except SandboxError as error:
+            return [], [of_error("file", "load", error)]
         key = str(self._scratch / f"{self._name}.py")
         tools = [tool for tool in registry.tools() if tool.module == key]
         problems = {name: reason for name, reason in registry.problems().items() if name.startswith(key)}

@@ -115,7 +115,7 @@ class Source:
         if foreign and not packages:
             hint = (
                 'grant them with packages = "host", or a list of folders, in the policy; import them in the handler, '
-                "since a file is described with the packages of [defaults.policy] alone"
+                "since a file is described with the packages of [defaults] alone"
             )
             yield Finding("file", "imports", "warn", f"a worker does not have {', '.join(foreign)}", hint)
         elif foreign:

@@ -13,12 +13,18 @@ from hermes_sandbox.text import clean
 
 
 def show(findings: Sequence[Finding], as_json: bool) -> None:
-    """To stdout. What tool files say of themselves is in it, so it is cleaned."""
+    """To stdout. Names of files and what tool files say of themselves are in it, so it is cleaned."""
+    shown = [_cleaned(finding) for finding in findings]
     if as_json:
-        click.echo(msgspec.json.encode(findings))
+        click.echo(msgspec.json.encode(shown))
         return
-    for finding in findings:
+    for finding in shown:
         line = f"{finding.status:<4}  {finding.area}: {finding.name}: {finding.message}"
-        click.echo(" ".join(clean(line, MAX_TALK).split("\n")))
+        click.echo(" ".join(line.split("\n")))
         for step in finding.hint.splitlines():
-            click.echo(f"        {clean(step, MAX_TALK)}")
+            click.echo(f"        {step}")
+
+
+def _cleaned(finding: Finding) -> Finding:
+    texts = {name: clean(getattr(finding, name), MAX_TALK) for name in ("area", "name", "message", "hint")}
+    return msgspec.structs.replace(finding, **texts)

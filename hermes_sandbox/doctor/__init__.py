@@ -22,28 +22,34 @@ from hermes_sandbox.trial import Trials
 async def examine(profile: str | None = None, chosen: Sequence[str] | None = None) -> list[Finding]:
     """Look at everything. `chosen`: names of the toolsets and tools that are of interest (default: all). Never
     raises."""
+    found: list[Finding] = []
     try:
         home = get_hermes_home(profile)
-    except Exception as error:
-        return [of_error("files", "HERMES_HOME", error)]
-    config = None
-    found = []
+        await _examine(home, _configuration(home, found), chosen, found)
+    except Exception as error:  # no home, or a worker that cannot be closed: what was found so far is told
+        found.append(of_error("doctor", "end", error))
+    return found
+
+
+def _configuration(home: Path, found: list[Finding]) -> Config | None:
+    """None, and a finding, where it is not sound."""
     try:
-        config = configuration.load(home)
+        return configuration.load(home)
     except Exception as error:
         found.append(of_error("files", "configuration", error))
-    return await _examine(home, config, chosen) + found
+        return None
 
 
-async def _examine(home: Path, config: Config | None, chosen: Sequence[str] | None) -> list[Finding]:
-    found: list[Finding] = []
+async def _examine(home: Path, config: Config | None, chosen: Sequence[str] | None, found: list[Finding]) -> None:
     async with Trials(config or Config(), home) as trials:
         found += await found_by("tier", tiers.look(trials))
         found += await found_by("machine", machine.look(trials))
         found += await found_by("runner", policies.look_at_runners(trials))
         found += await found_by("files", files.look(home, config))
-        if config is not None:
-            async with AsyncSupervisor(home=home, toolset_filter=chosen) as supervisor:
-                found += await found_by("tools", tools.look(supervisor, config))
-                found += await found_by("policy", policies.look(trials, supervisor, config))
-    return found
+        if config is None:
+            return
+        async with AsyncSupervisor(home=home, toolset_filter=chosen) as supervisor:
+            known, trouble = await tools.known(supervisor)
+            found += trouble
+            found += await found_by("tools", tools.look(known, supervisor, config))
+        found += await found_by("policy", policies.look(trials, known, config))

@@ -8,7 +8,6 @@ from hermes_sandbox.findings import Finding, of_error
 from hermes_sandbox.policy import Policy, resolve
 from hermes_sandbox.pool import policy_digest
 from hermes_sandbox.registry import ToolInfo
-from hermes_sandbox.supervisor import AsyncSupervisor
 from hermes_sandbox.trial import Trials
 
 
@@ -25,10 +24,10 @@ async def look_at_runners(trials: Trials) -> list[Finding]:
     return found
 
 
-async def look(trials: Trials, supervisor: AsyncSupervisor, config: Config) -> list[Finding]:
+async def look(trials: Trials, tools: list[ToolInfo], config: Config) -> list[Finding]:
     distinct: dict[str, tuple[Policy, list[str]]] = {}
     failures: dict[tuple[str, str], list[str]] = {}
-    for toolset, tool in sorted(_configured(config, await supervisor.tools())):
+    for toolset, tool in sorted(_configured(config, tools)):
         label = tool or (f"toolset {toolset}" if toolset else "the default policy")
         try:
             policy = resolve(config.layers(toolset, tool))

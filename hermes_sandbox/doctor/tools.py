@@ -6,20 +6,26 @@ import os
 from collections.abc import Iterator
 
 from hermes_sandbox.config import Config, Variable
-from hermes_sandbox.findings import Finding
+from hermes_sandbox.findings import Finding, of_error
 from hermes_sandbox.registry import ToolInfo
 from hermes_sandbox.supervisor import AsyncSupervisor
 
 AREA = "tools"
 
 
-async def look(supervisor: AsyncSupervisor, config: Config) -> list[Finding]:
-    tools = await supervisor.tools()
-    found = [_problem(name, reason) for name, reason in (await supervisor.problems()).items()]
-    for tool in tools:
-        found += _keys(tool, supervisor, config)
-    found.append(Finding(AREA, "loaded", "ok", ", ".join(tool.name for tool in tools) or "none"))
-    return found
+async def known(supervisor: AsyncSupervisor) -> tuple[list[ToolInfo], list[Finding]]:
+    """The tools that load, and why others do not: one by one, or all of them where no worker can be had."""
+    try:
+        tools = await supervisor.tools()
+        problems = await supervisor.problems()
+    except Exception as error:
+        return [], [of_error(AREA, "loaded", error)]
+    loaded = Finding(AREA, "loaded", "ok", ", ".join(tool.name for tool in tools) or "none")
+    return tools, [loaded, *(_problem(name, reason) for name, reason in problems.items())]
+
+
+async def look(tools: list[ToolInfo], supervisor: AsyncSupervisor, config: Config) -> list[Finding]:
+    return [finding for tool in tools for finding in _keys(tool, supervisor, config)]
 
 
 def _problem(name: str, reason: str) -> Finding:
