@@ -18,7 +18,7 @@ import msgspec
 from hermes_sandbox import config as configuration
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.catalog import Catalog
-from hermes_sandbox.config import USER, Config, Variable
+from hermes_sandbox.config import Config, Variable
 from hermes_sandbox.discovery import MAX_SOURCE, FactsCache, ModuleFile, read_whole
 from hermes_sandbox.errors import SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, Watch
@@ -231,10 +231,10 @@ def _conflicts(tool: ToolInfo, config: Config, there: Mapping[str, ToolInfo], pa
     """Whether another file has the name already. A file of the same name in the tools' folder is this one's place."""
     other = there.get(tool.name)
     entry = config.tools.get(tool.name)
-    if other is None or Path(other.module).name == path.name or (entry and entry.module == f"{USER}{path.stem}"):
+    if other is None or Path(other.module).name == path.name or (entry and entry.module == f"user:{path.stem}"):
         return
     if Path(other.module).parent == bundled("tool_modules"):
-        pin = f'[tools.{tool.name}] module = "{USER}{path.stem}"'
+        pin = f'[tools.{tool.name}] module = "user:{path.stem}"'
         yield Finding(
             "tool", tool.name, "FAIL", "the name is a bundled tool's", f"for yours write in toolsets.toml: {pin}"
         )
