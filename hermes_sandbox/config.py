@@ -1,8 +1,8 @@
-"""toolsets.toml as frozen structs: the only file that reads TOML.
+"""The operator's files as frozen structs: toolsets.toml, config.yaml, .env and state.json.
 
-The bundled file comes first; the operator's, in HERMES_HOME, is merged over it: a toolset or tool that both name is
-replaced key by key, anything else is added. A toolsets.toml in a checkout or a working folder is never read: whoever
-writes there is not the operator.
+Each file has a reader of its own; here they become one Config, which answers what holds for a tool. From weak to strong
+that is: `defaults`, the toolset and the tool of toolsets.toml, config.yaml, what `tools enable` granted in state.json,
+and then the call. All but the tool of toolsets.toml are the operator's alone and may move ceilings.
 
 A tool names its own toolset, and a tool file may lie: one that says "web" must not get what is granted to web. So a
 toolset that lists its tools grants its policy to these alone; who else registers under its name belongs to it by name
@@ -11,20 +11,20 @@ and gets the default policy. One that lists none grants it to whoever comes.
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import msgspec
 
-from hermes_sandbox.bundled import bundled
-from hermes_sandbox.errors import Refused
-from hermes_sandbox.policy import OPTIONS, Layer, PolicyLayer, layer
+from hermes_sandbox import hermes_config, state, toolsets_file
+from hermes_sandbox.config_checks import USER
+from hermes_sandbox.dotenv import Secrets
+from hermes_sandbox.hermes_config import HermesConfig
+from hermes_sandbox.policy import UNSET, Layer, PolicyLayer, resolve
+from hermes_sandbox.toolsets_file import FILE
 
-FILE = "toolsets.toml"
-USER = "user:"  # in front of a module's name: the operator's own, in HERMES_HOME/tools
+__all__ = ["FILE", "USER", "Config", "Tool", "Toolset", "Variable", "load"]
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +40,13 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """`module`: "user:NAME" lets HERMES_HOME/tools/NAME.py replace the bundled tool of this name. `group`: tools of one
-    group share a worker (default: those of one file)."""
+    group share a worker (default: those of one file). `children`: what becomes of processes that a call leaves running.
+    `timeout_argument`: the argument by which a call asks for more time; "" is none."""
 
     module: str = ""
     group: str = ""
+    children: Literal["kill", "keep"] = "kill"
+    timeout_argument: str = ""
     policy: PolicyLayer = PolicyLayer()
     ceiling: PolicyLayer = PolicyLayer()
 
@@ -58,7 +61,10 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """`distributions`: name -> toolset -> percent, for the generation of data."""
+    """`core` to `distributions` are toolsets.toml's, with what config.yaml says of tools besides their policies merged
+    in; `operator` is the rest of config.yaml. `disabled`: names of tools and toolsets that are switched off. `granted`:
+    tool -> names of variables that state.json grants it. `secrets`: .env, which is read when a name of it is wanted.
+    `distributions`: name -> toolset -> percent, for the generation of data."""
 
     core: tuple[str, ...] = ()
     defaults: PolicyLayer = PolicyLayer()
@@ -66,9 +72,34 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool] = {}
     env: Mapping[str, Variable] = {}
     distributions: Mapping[str, Mapping[str, float]] = {}
+    operator: HermesConfig = HermesConfig()
+    disabled: frozenset[str] = frozenset()
+    granted: Mapping[str, tuple[str, ...]] = {}
+    secrets: Secrets = msgspec.field(default_factory=Secrets)
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """Sections of config.yaml that are not ours."""
+        return self.operator.foreign
+
+    @property
+    def without_effect(self) -> Mapping[str, str]:
+        """Keys of config.yaml that Hermes knows and that have no effect here -> why."""
+        return self.operator.without_effect
+
+    @property
+    def chosen(self) -> tuple[str, ...] | None:
+        """The toolsets in use by default; None: nothing is said."""
+        return self.operator.chosen
+
+    @property
+    def cwd(self) -> str:
+        """The folder that config.yaml says to work in, or ""."""
+        return self.operator.cwd
 
     def layers(self, toolset: str = "", tool: str = "") -> list[Layer]:
-        """The policy layers of a tool, from weak to strong; without one, what holds for everything."""
+        """The policy layers of a tool, from weak to strong; without one, what holds for everything. Raises Refused
+        where the layers below a grant of state.json do not agree."""
         found = [Layer("defaults", self.defaults, bounded=False)]
         entry = self.toolsets.get(toolset)
         belongs = entry is not None and (not entry.tools or tool in entry.tools)
@@ -76,143 +107,74 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             found.append(Layer(f"toolsets.{toolset}", entry.policy, entry.ceiling, bounded=False))
         if own := self.tools.get(tool):
             found.append(Layer(f"tools.{tool}", own.policy, own.ceiling, bounded=belongs))
+        found += self.operator.everything
+        found += self.operator.toolsets.get(toolset, ()) if belongs else ()
+        found += (self.operator.tool_layers[tool],) if tool in self.operator.tool_layers else ()
+        if tool in self.granted:
+            found.append(_granting(tool, self.granted[tool], found))
         return found
 
     def grants(self, tool: str) -> bool:
         """Whether a tool gets anything by its name: it has an entry, or a toolset with a policy lists it."""
-        return tool in self.tools or any(
-            tool in entry.tools and (entry.policy.set_keys() or entry.ceiling.set_keys())
-            for entry in self.toolsets.values()
+        return (
+            tool in self.tools
+            or tool in self.granted
+            or any(
+                tool in entry.tools
+                and (entry.policy.set_keys() or entry.ceiling.set_keys() or name in self.operator.toolsets)
+                for name, entry in self.toolsets.items()
+            )
         )
+
+    def switched_off(self, tool: str, toolset: str) -> str:
+        """The name by which a tool is disabled, its own or that of a toolset that it belongs to, or ""."""
+        listing = (name for name, entry in self.toolsets.items() if tool in entry.tools)
+        return next((name for name in (tool, toolset, *listing) if name in self.disabled), "")
 
     def writable(self) -> tuple[Path, ...]:
         """Every path that some policy or ceiling grants for writing."""
-        entries: list[Toolset | Tool] = [*self.toolsets.values(), *self.tools.values()]
-        layers = [self.defaults, *(layer for entry in entries for layer in (entry.policy, entry.ceiling))]
-        return tuple(Path(path) for each in layers for path in each.set_keys().get("write", ()))
+        return tuple(Path(path) for each in self._all_layers() for path in each.set_keys().get("write", ()))
+
+    def _all_layers(self) -> Iterator[PolicyLayer]:
+        yield self.defaults
+        entries: list[Toolset | Tool | Layer] = [
+            *self.toolsets.values(),
+            *self.tools.values(),
+            *self.operator.layers(),
+        ]
+        for entry in entries:
+            yield from (entry.policy, entry.ceiling)
+
+
+def _granting(tool: str, names: Sequence[str], below: Sequence[Layer]) -> Layer:
+    """The layer that adds variables to those that a tool has by the layers below, and to what a call may ask for."""
+    env = dict.fromkeys((*resolve(below).env, *names))
+    said = (each.ceiling.env for each in reversed(below) if (each.ceiling.env, each.policy.env) != (UNSET, UNSET))
+    most = next(said, UNSET)
+    ceiling = UNSET if most is UNSET else tuple(dict.fromkeys((*most, *names)))
+    return Layer(f"{state.FILE}: tools.{tool}", PolicyLayer(env=tuple(env)), PolicyLayer(env=ceiling), bounded=False)
 
 
 def load(home: Path) -> Config:
-    """The bundled toolsets.toml with HOME/toolsets.toml merged over it. Raises Refused with the path of a bad key."""
-    merged: dict[str, Any] = {}
-    for path in (bundled(FILE), home / FILE):
-        _merge(merged, _read(path))
+    """All files of HOME; what is not there says nothing. Raises Refused with the path of a bad key."""
+    data = toolsets_file.read(home)
+    operator = hermes_config.read(home)
+    kept = state.load(home)
+    tools = {name: Tool(**table) for name, table in data["tools"].items()}
+    for name, table in operator.tools.items():
+        tools[name] = msgspec.structs.replace(tools.get(name, Tool()), **table)
+    toolsets = {name: Toolset(**table) for name, table in data["toolsets"].items()}
+    for name in operator.own_toolsets:
+        toolsets.setdefault(name, Toolset())
     return Config(
-        core=tuple(merged.get("core", ())),
-        defaults=layer(merged.get("defaults", {}), f"{FILE}: defaults"),
-        toolsets={name: Toolset(**_typed(table)) for name, table in merged.get("toolsets", {}).items()},
-        tools={name: Tool(**_typed(table)) for name, table in merged.get("tools", {}).items()},
-        env={name: Variable(**table) for name, table in merged.get("env", {}).items()},
-        distributions=merged.get("distributions", {}),
+        core=data["core"],
+        defaults=data["defaults"],
+        toolsets=toolsets,
+        tools=tools,
+        env={name: Variable(**table) for name, table in data["env"].items()},
+        distributions=data["distributions"],
+        operator=operator,
+        disabled=frozenset((*operator.disabled, *kept.disabled)),
+        granted=kept.env,
+        secrets=Secrets(home / ".env"),
     )
-
-
-def _typed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table that was checked, with the types that the structs have."""
-    convert: dict[type, Callable[[Any], Any]] = {list: tuple, dict: lambda values: layer(values, FILE)}
-    return {key: convert.get(type(value), lambda same: same)(value) for key, value in table.items()}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What a file says, all of it checked; a file that is not there says nothing."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(f"{path} is no TOML: {error}", hint="mend the file, or move it away") from None
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}", hint="mend its permissions") from None
-    _check_keys(data, ("core", "defaults", *_TABLES, "distributions"), str(path))
-    _names(data.get("core", []), f"{path}: core")
-    _policy(data.get("defaults", {}), f"{path}: defaults")
-    for kind, checks in _TABLES.items():
-        for name, table in _table(data.get(kind, {}), f"{path}: {kind}").items():
-            where = f"{path}: {kind}.{name}"
-            _check_keys(_table(table, where), tuple(checks), where)
-            for key, value in table.items():
-                checks[key](value, f"{where}.{key}")
-    for name, shares in _table(data.get("distributions", {}), f"{path}: distributions").items():
-        for toolset, percent in _table(shares, f"{path}: distributions.{name}").items():
-            _percent(percent, f"{path}: distributions.{name}.{toolset}")
-    return data
-
-
-def _merge(into: dict[str, Any], data: Mapping[str, Any]) -> None:
-    for key, value in data.items():
-        if isinstance(value, dict) and isinstance(into.setdefault(key, {}), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = value
-
-
-# One check for each kind of value. All raise Refused with the path of the key and what to write.
-
-
-def _table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Refused(f"{where} is no table", hint=f"write [{where.partition(': ')[2]}] and its keys below")
-    return value
-
-
-def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the keys are: {', '.join(known)}"
-            raise Refused(f"{where}: unknown key {key!r}", hint=hint)
-
-
-def _names(value: Any, where: str) -> None:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise Refused(f"{where} is no list of names", hint='write a list, such as ["read_file", "patch"]')
-
-
-def _text(value: Any, where: str) -> None:
-    if not isinstance(value, str):
-        raise Refused(f"{where} is no text", hint="write it in quotes")
-
-
-def _flag(value: Any, where: str) -> None:
-    if not isinstance(value, bool):
-        raise Refused(f"{where} is neither true nor false", hint="write true or false, without quotes")
-
-
-def _percent(value: Any, where: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
-        raise Refused(f"{where} is no percentage", hint="write a number from 0 to 100")
-
-
-def _module(value: Any, where: str) -> None:
-    _text(value, where)
-    if value and not (value.startswith(USER) and value.removeprefix(USER).isidentifier()):
-        raise Refused(f"{where} names no file of the user's", hint='write "user:NAME" for NAME.py')
-
-
-def _policy(value: Any, where: str) -> None:
-    layer(_table(value, where), where)
-    for key in ("read", "write", "packages"):
-        for path in value[key] if isinstance(value.get(key), list) else ():
-            if not path.startswith(("/", "~/")):  # there is no folder that it could be meant from
-                raise Refused(f"{where}.{key} holds the relative path {path!r}", hint="begin it with / or ~/")
-
-
-def _ceiling(value: Any, where: str) -> None:
-    _policy(value, where)
-    for key in value:
-        if OPTIONS[key].order == "free":
-            raise Refused(f"{where}.{key}: {key} has no order, so it can have no ceiling", hint="set it in the policy")
-
-
-_TABLES: dict[str, dict[str, Callable[[Any, str], None]]] = {
-    "toolsets": {
-        "description": _text,
-        "tools": _names,
-        "includes": _names,
-        "aliases": _names,
-        "policy": _policy,
-        "ceiling": _ceiling,
-    },
-    "tools": {"module": _module, "group": _text, "policy": _policy, "ceiling": _ceiling},
-    "env": {"description": _text, "prompt": _text, "url": _text, "password": _flag},
-}

@@ -1,7 +1,8 @@
 """The environment of what runs in a sandbox: an allow-list. Nothing of ours passes by itself.
 
-A tool gets a plain base and the variables that its policy grants. A command of `exec` gets the same, and of our PATH
-the folders that it will see, so that a command of a virtual environment in the workspace is found.
+A tool gets a plain base and the variables that its policy grants; a value that we do not have ourselves comes from the
+user's .env. A command of `exec` gets the same, and of our PATH the folders that it will see, so that a command of a
+virtual environment in the workspace is found.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from hermes_sandbox.errors import InvalidArguments
 from hermes_sandbox.policy import Policy
@@ -19,9 +21,16 @@ SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BASE_ENV = {"PATH": SAFE_PATH, "LANG": "C.UTF-8"}
 
 
-def granted(policy: Policy) -> dict[str, str]:
-    """The base and those of the policy's names that are set."""
-    return {**BASE_ENV, **{name: os.environ[name] for name in policy.env if _is_text(os.environ.get(name))}}
+def granted(policy: Policy, secrets: Mapping[str, str]) -> dict[str, str]:
+    """The base and those of the policy's names that are set. Raises Refused where `secrets` does: for a .env that is
+    needed and cannot be used."""
+    found = {name: value_of(name, secrets) for name in policy.env}
+    return {**BASE_ENV, **{name: value for name, value in found.items() if _is_text(value)}}
+
+
+def value_of(name: str, secrets: Mapping[str, str]) -> str | None:
+    """What a name is worth: what is set out here wins over the user's .env, as long as it is not empty."""
+    return os.environ.get(name) or secrets.get(name) or os.environ.get(name)
 
 
 def search_path(policy: Policy, workspace: Path) -> str:
@@ -34,7 +43,7 @@ def search_path(policy: Policy, workspace: Path) -> str:
     return ":".join(dict.fromkeys([*filter(_is_text, map(str, ours)), *SAFE_PATH.split(":")]))
 
 
-def _is_text(value: str | None) -> bool:
+def _is_text(value: str | None) -> TypeGuard[str]:
     """Whether a value of our environment can be sent: one of other bytes than UTF-8 cannot, and counts as not set."""
     return value is not None and value == value.encode("utf-8", "ignore").decode()
 

@@ -30,20 +30,28 @@ IMPORTS = {
     "catalog": "config discovery exchange registry",
     "cgroup_places": "process",
     "cgroups": "cgroup_places process",
-    "config": "bundled policy",
+    "config": "config_checks dotenv hermes_config policy state toolsets_file",
+    "config_checks": "policy",
     "discovery": "",
     "driver": "events exchange protocol runners session text",
+    "dotenv": "private_file",
     "environment": "policy",
     "errors": "",
     "findings": "",
     "events": "text",
     "exchange": "session",
     "gates": "arguments catalog config environment policy pool registry toolsets",
+    "hermes_config": "config_checks hermes_terminal policy strict_yaml",
+    "hermes_terminal": "config_checks policy",
     "home": "",
+    "keys": "config environment findings policy registry",
+    "hosts": "",
+    "interpreters": "",
     "mounts": "",
     "outcomes": "exchange policy protocol results runners session",
-    "policy": "",
+    "policy": "hosts units",
     "pool": "bootstrap driver events policy runners session",
+    "private_file": "",
     "process": "",
     "protocol": "",
     "record": "driver exchange outcomes policy results runners",
@@ -58,17 +66,21 @@ IMPORTS = {
         "results toolsets workspace"
     ),
     "text": "",
-    "sync": "config exchange policy registry results supervisor",
+    "state": "private_file",
+    "strict_yaml": "",
+    "toolsets_file": "bundled config_checks",
+    "sync": "config events exchange gates policy registry results supervisor",
     "toolcheck": (
-        "bundled catalog config discovery exchange findings policy registry supervisor toolsource trial workspace"
+        "bundled catalog config discovery exchange findings keys policy registry supervisor toolsource trial workspace"
     ),
     "toolsets": "config registry",
+    "units": "",
     "toolsource": "environment findings",
     "trial": "config driver environment home policy pool workspace",
     "workspace": "home process",
     # Whole folders: the command line, and the suite that third parties run on their runners.
     "doctor": (
-        "doctor bubblewrap cgroups config environment exchange findings home mounts policy pool process registry runners "
+        "doctor bubblewrap cgroups config environment exchange findings home keys mounts policy pool process registry runners "
         "supervisor trial"
     ),
     "cli": "cli bundled config doctor findings home policy registry results supervisor sync text toolcheck toolsets",
@@ -91,7 +103,8 @@ HOMES = {
     "asyncio.create_subprocess_exec": "",
     "asyncio.create_subprocess_shell": "",
     "ctypes": "mounts.py worker/kernel.py worker/seccomp.py",
-    "tomllib": "config.py",
+    "tomllib": "toolsets_file.py",
+    "yaml": "strict_yaml.py",
     "msgspec.json.Decoder": "protocol.py",  # bytes of a worker become messages here and nowhere else
     "json": "worker",  # the supervisor has msgspec, which validates while it reads
     "marshal.loads": "",

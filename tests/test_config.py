@@ -20,9 +20,8 @@ def write(home: Path, text: str) -> Path:
 
 def test_the_bundled_file_is_sound(tmp_path: Path) -> None:
     config = load(tmp_path / "not_there")
-    assert (
-        {"read_file", "write_file", "patch", "search_files"} == set(config.toolsets["file"].tools) == set(config.core)
-    )
+    assert {"read_file", "write_file", "patch", "search_files"} == set(config.toolsets["file"].tools)
+    assert set(config.toolsets["file"].tools) <= set(config.core)
     assert resolve(config.layers("file", "read_file")).timeout == 60.0
 
 
@@ -103,10 +102,10 @@ def test_a_tool_above_its_toolsets_ceiling_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("toolset = 1", "unknown key 'toolset'", "did you mean toolsets?"),
-        ("[toolsets.x]\ntool = []", "toolsets.x: unknown key 'tool'", "did you mean tools?"),
-        ("[toolsets.x]\nqqq = 1", "toolsets.x: unknown key 'qqq'", "the keys are: description"),
-        ("[tools.y]\nmodul = ''", "tools.y: unknown key 'modul'", "did you mean module?"),
+        ("toolset = 1", "toolset: unknown key", "did you mean toolsets?"),
+        ("[toolsets.x]\ntool = []", "toolsets.x.tool: unknown key", "did you mean tools?"),
+        ("[toolsets.x]\nqqq = 1", "toolsets.x.qqq: unknown key", "the keys are: description"),
+        ("[tools.y]\nmodul = ''", "tools.y.modul: unknown key", "did you mean module?"),
         ("[toolsets.x]\ntools = 'a'", "toolsets.x.tools is no list", "write a list"),
         ("[toolsets.x]\nincludes = [1]", "toolsets.x.includes is no list", "write a list"),
         ("core = 'a'", "core is no list", "write a list"),
@@ -116,7 +115,7 @@ def test_a_tool_above_its_toolsets_ceiling_is_refused(tmp_path: Path) -> None:
         ("[toolsets.x]\npolicy = 1", "toolsets.x.policy is no table", "[toolsets.x.policy]"),
         ("[toolsets.x.policy]\nmemory = '1 lot'", "toolsets.x.policy.memory", "256M"),
         ("[toolsets.x.ceiling]\nmemry = 1", "toolsets.x.ceiling.memry", "did you mean memory?"),
-        ("[tools.y.policy]\nnetwork = ['a.org']", "tools.y.policy.network", "not in this version"),
+        ("[tools.y.policy]\nnetwork = 'lan'", "tools.y.policy.network", 'write "none"'),
         ("[defaults]\ntimeout = 'x'", "defaults.timeout", "90s"),
         ("[toolsets.x]\ndescription = 5", "toolsets.x.description is no text", "quotes"),
         ("[tools.y]\nmodule = 5", "tools.y.module is no text", "quotes"),
@@ -125,7 +124,7 @@ def test_a_tool_above_its_toolsets_ceiling_is_refused(tmp_path: Path) -> None:
         ("[toolsets.x.policy]\nread = ['data']", "toolsets.x.policy.read holds the relative path 'data'", "~/"),
         ("[defaults]\nwrite = ['../x']", "defaults.write holds the relative path", "~/"),
         ("[toolsets.x.ceiling]\ntier = 'process'", "toolsets.x.ceiling.tier", "policy"),
-        ("[env.A]\nsecret = true", "env.A: unknown key 'secret'", "the keys are: description"),
+        ("[env.A]\nsecret = true", "env.A.secret: unknown key", "the keys are: description"),
         ("[env.A]\npassword = 'yes'", "env.A.password is neither", "without quotes"),
         ("[env]\nA = 1", "env.A is no table", "[env.A]"),
         ("[distributions.d]\nweb = 101", "distributions.d.web is no percentage", "0 to 100"),

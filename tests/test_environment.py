@@ -24,7 +24,7 @@ def tool(workspace: Path) -> Path:
 def test_only_granted_names_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRANTED_NAME", "1")
     monkeypatch.setenv("OTHER_NAME", "2")
-    env = granted(Policy(env=("GRANTED_NAME", "NOT_SET")))
+    env = granted(Policy(env=("GRANTED_NAME", "NOT_SET")), {})
     assert env["GRANTED_NAME"] == "1"
     assert not {"OTHER_NAME", "NOT_SET"} & env.keys()
 
