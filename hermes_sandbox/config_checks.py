@@ -106,7 +106,7 @@ def policy(value: Any, where: str) -> PolicyLayer:
             hint = f"{error.hint} (YAML reads no, off, yes and on as false and true: put words in quotes)"
             raise Refused(error.message, hint=hint) from None
         raise
-    for key in ("read", "write", "packages"):
+    for key in ("read", "write", "hide", "packages"):
         for path in values[key] if isinstance(values.get(key), list) else ():
             if not path.startswith(("/", "~/")):  # there is no folder that it could be meant from
                 raise Refused(f"{where}.{key} holds the relative path {path!r}", hint="begin it with / or ~/")

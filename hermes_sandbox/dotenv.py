@@ -124,6 +124,8 @@ def put(home: Path, values: Mapping[str, str]) -> None:
         found = _open(path)
         lines = found[0].removesuffix("\n").split("\n") if found is not None and found[0] else []
         for name, value in values.items():
+            if "\0" in value or value != value.encode("utf-8", "ignore").decode():
+                raise Refused(f"the value of {name} is no UTF-8 text", hint="give it as text, without NUL")
             line = f"{name}={_quoted(value)}"
             at = [index for index, each in enumerate(lines) if _name_of(each) == name]
             for index in at:

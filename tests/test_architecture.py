@@ -60,7 +60,7 @@ IMPORTS = {
     "runners": "bundled policy",
     "schemas": "arguments",
     "session": "protocol text",
-    "sight": "runners",
+    "sight": "bubblewrap policy runners",
     "supervisor": (
         "bundled catalog config discovery environment events exchange gates home outcomes policy pool record registry "
         "results toolsets workspace"
@@ -80,10 +80,13 @@ IMPORTS = {
     "workspace": "home process",
     # Whole folders: the command line, and the suite that third parties run on their runners.
     "doctor": (
-        "doctor bubblewrap cgroups config environment exchange findings home keys mounts policy pool process registry runners "
-        "supervisor trial"
+        "doctor bubblewrap cgroups config environment exchange findings home keys mounts policy pool process "
+        "registry runners supervisor trial"
     ),
-    "cli": "cli bundled config doctor findings home policy registry results supervisor sync text toolcheck toolsets",
+    "cli": (
+        "cli bundled config doctor dotenv environment findings home policy registry results state supervisor sync text "
+        "toolcheck toolsets"
+    ),
     "testing": "testing bootstrap bundled driver exchange home policy pool results runners session supervisor sync",
 }
 

@@ -9,13 +9,16 @@ import msgspec
 
 from hermes_sandbox.cli.check import check_command
 from hermes_sandbox.cli.options import json_option, supervisor
+from hermes_sandbox.cli.switches import disable_command, enable_command
+from hermes_sandbox.config import load
+from hermes_sandbox.home import get_hermes_home
 from hermes_sandbox.policy import OPTIONS, Policy, format_value
 from hermes_sandbox.registry import ToolInfo
 
 
 @click.group("tools")
 def tools_command() -> None:
-    """Show the tools.
+    """Show the tools, switch them on and off, check a file of them.
 
     \b
     Example:
@@ -24,7 +27,8 @@ def tools_command() -> None:
     """
 
 
-tools_command.add_command(check_command)
+for command in (enable_command, disable_command, check_command):
+    tools_command.add_command(command)
 
 
 @tools_command.command("list")
@@ -37,15 +41,23 @@ def list_tools(ctx: click.Context, as_json: bool) -> None:
     Example:
       hermes-sandbox --tools file tools list
     """
+    chosen = ctx.find_root().obj
+    config = load(get_hermes_home(chosen["profile"]))
     with supervisor(ctx) as tools:
-        found, problems = tools.tools(), tools.problems()
+        found, problems = {tool.name: tool for tool in tools.tools()}, tools.problems()
+        if chosen["filter"] is None:  # what is off is not among those that may be used
+            every = {name for entry in tools.toolsets().values() for name in entry.tools}
+            found.update((name, tools.tool(name)) for name in every - found.keys())
+    off = {tool.name for tool in found.values() if config.switched_off(tool.name, tool.toolset)}
+    shown = [found[name] for name in sorted(found)]
     if as_json:
-        rows = [{"name": t.name, "toolset": t.toolset, "description": t.description, "module": t.module} for t in found]
+        rows = [_row(tool, tool.name in off) for tool in shown]
         click.echo(msgspec.json.encode({"tools": rows, "problems": problems}))
         return
-    width = max((len(tool.name) for tool in found), default=0)
-    for tool in found:
-        click.echo(f"{tool.name:<{width}}  {tool.toolset:<12}  {_first_line(tool.description)}")
+    width = max((len(tool.name) for tool in shown), default=0)
+    for tool in shown:
+        mark = "(off) " if tool.name in off else ""
+        click.echo(f"{tool.name:<{width}}  {tool.toolset:<12}  {mark}{_first_line(tool.description)}")
     for name, reason in problems.items():
         click.echo(f"not loaded: {name}: {reason}", err=True)
 
@@ -86,6 +98,11 @@ def show_schemas(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> N
     with supervisor(ctx) as tools:
         definitions = msgspec.json.encode(tools.get_definitions(names or None))
     click.echo(definitions if as_json else msgspec.json.format(definitions))
+
+
+def _row(tool: ToolInfo, off: bool) -> dict[str, object]:
+    about = {"name": tool.name, "toolset": tool.toolset, "description": tool.description, "module": tool.module}
+    return {**about, "disabled": off}
 
 
 def _lines(tool: ToolInfo, policy: Policy) -> list[str]:
