@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from hermes_sandbox import config as configuration
+from hermes_sandbox import keys
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.catalog import Catalog
-from hermes_sandbox.config import Config, Variable
+from hermes_sandbox.config import Config
 from hermes_sandbox.discovery import MAX_SOURCE, FactsCache, ModuleFile, read_whole
 from hermes_sandbox.errors import SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, Watch
@@ -67,7 +68,7 @@ async def check(path: Path, home: Path) -> list[Finding]:
             found.append(of_error("tool", tool.name, error))
         else:
             granted.update(policy.packages)
-            found += _keys(tool, policy, config)
+            found += keys.look("tool", tool, policy, config)
     asked = {name for tool in tools for name in tool.requires_env}
     return [*found, *source.imports(sorted(granted)), *source.environment(asked), *source.age()]
 
@@ -244,15 +245,3 @@ def _conflicts(tool: ToolInfo, config: Config, there: Mapping[str, ToolInfo], pa
     else:
         message = f"{other.module} registers it too: of one toolset the file that is last by name has it"
         yield Finding("tool", tool.name, "warn", message, "choose another name")
-
-
-def _keys(tool: ToolInfo, policy: Policy, config: Config) -> Iterator[Finding]:
-    for name in tool.requires_env:
-        if name in policy.env:
-            yield Finding("tool", tool.name, "ok", f"asks for {name}, which is granted")
-            continue
-        about = config.env.get(name, Variable())
-        steps = [about.description, about.url, f"hermes-sandbox tools enable {tool.name}"]
-        yield Finding(
-            "tool", tool.name, "warn", f"asks for {name}, which is not granted", "\n".join(filter(None, steps))
-        )

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from hermes_sandbox import config
 from hermes_sandbox.config import FILE
-from hermes_sandbox.doctor import examine, tiers
+from hermes_sandbox.doctor import examine, files, tiers
 from hermes_sandbox.findings import Finding, failed
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +40,10 @@ def run(*words: str, cwd: Path, **env: str) -> tuple[int, str, str]:
 
 def look(chosen: list[str] | None = None, profile: str | None = None) -> list[Finding]:
     return asyncio.run(examine(profile, chosen))
+
+
+def look_at_files(home: Path) -> list[Finding]:
+    return asyncio.run(files.look(home, config.load(home)))
 
 
 def of(findings: list[Finding], area: str, *words: str) -> list[Finding]:
@@ -86,7 +91,7 @@ def test_json_has_the_same_findings(workspace: Path, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("places", "told"),
     [
         ({"proc/sys/kernel/unprivileged_userns_clone": "0\n"}, "sysctl -w kernel.unprivileged_userns_clone=1"),
         ({"proc/sys/user/max_user_namespaces": "0\n"}, "sysctl -w user.max_user_namespaces="),
@@ -109,8 +114,8 @@ def test_json_has_the_same_findings(workspace: Path, words: list[str]) -> None:
         ({"proc/self/status": "Name:\tx\nSeccomp:\t2\n"}, "seccomp=unconfined"),
     ],
 )
-def test_what_stands_in_the_way_of_namespaces(tmp_path: Path, files: dict[str, str], told: str) -> None:
-    for name, text in files.items():
+def test_what_stands_in_the_way_of_namespaces(tmp_path: Path, places: dict[str, str], told: str) -> None:
+    for name, text in places.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert any(told in line for line in tiers.obstacles(tmp_path)), list(tiers.obstacles(tmp_path))
@@ -142,43 +147,50 @@ def test_a_machine_without_bubblewrap(workspace: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("name", "text", "told"),
     [
-        ("[toolsets.file.policy]\ntimout = 5\n", ("toolsets.file.policy.timout", "did you mean timeout?")),
-        ("[toolset.file]\n", ("unknown key 'toolset'", "did you mean toolsets?")),
-        ('[toolsets.file.policy]\nmemory = "5 apples"\n', ("toolsets.file.policy.memory", "256M")),
-        ("not toml", ("is no TOML", "mend the file")),
+        (FILE, "[toolsets.file.policy]\ntimout = 5\n", ("toolsets.file.policy.timout", "did you mean timeout?")),
+        ("config.yaml", "terminal:\n  tmeout: 3\n", ("terminal.tmeout", "did you mean timeout?")),
     ],
 )
-def test_a_bad_configuration_costs_no_other_finding(configured: Path, text: str, told: tuple[str, ...]) -> None:
-    configured.write_text(text, encoding="utf-8")
+def test_a_bad_configuration_costs_no_other_finding(
+    hermes_home: Path, name: str, text: str, told: tuple[str, ...]
+) -> None:
+    (hermes_home / name).write_text(text, encoding="utf-8")
     findings = look()
     assert [f.status for f in of(findings, "files", "configuration", *told)] == ["FAIL"]
     assert of(findings, "tier", "namespaces", "works")
     assert of(findings, "machine", "python")
 
 
-@pytest.mark.parametrize(
-    ("text", "label", "told"),
-    [
-        ('[toolsets.mine.policy]\nrunner = "nowhere"\n', "toolset mine", "there is no runner 'nowhere'"),
-        ('[toolsets.file.policy]\nread = ["/no/such/place"]\n', "read_file", "/no/such/place, which is not there"),
-        ('[defaults]\nmemory = "1M"\n', "the default policy", "memory = 1M is too little"),
-        (
-            '[tools.read_file.policy]\ntier = "process"\nnetwork = "none"\n',
-            "read_file",
-            "cannot take the network away",
-        ),
-        ('[tools.read_file.policy]\nnetwork = "host"\n', "read_file", "beyond the ceiling none"),
-    ],
-)
-def test_a_policy_that_cannot_be_had(configured: Path, text: str, label: str, told: str) -> None:
-    configured.write_text(text, encoding="utf-8")
+POLICIES = """
+[toolsets.mine.policy]
+runner = "nowhere"
+[toolsets.file.policy]
+read = ["/no/such/place"]
+[tools.read_file.policy]
+network = "host"
+[tools.patch.policy]
+tier = "process"
+network = "none"
+[tools.write_file.policy]
+memory = "1M"
+"""
+
+
+def test_policies_that_cannot_be_had(configured: Path) -> None:
+    configured.write_text(POLICIES, encoding="utf-8")
     findings = look()
-    failures = of(findings, "policy", told)
-    assert [f.status for f in failures] == ["FAIL"]
-    assert label in failures[0].name.split(", ")
-    assert failures[0].hint
+    for label, told in {
+        "toolset mine": "there is no runner 'nowhere'",
+        "search_files": "/no/such/place, which is not there",
+        "read_file": "beyond the ceiling none",
+        "patch": "cannot take the network away",
+        "write_file": "memory = 1M is too little",
+    }.items():
+        failures = of(findings, "policy", told)
+        assert [(f.name, f.status, bool(f.hint)) for f in failures] == [(label, "FAIL", True)], told
+    assert "the default policy" in of(findings, "policy", "can be enforced")[0].name
     assert of(findings, "runner", "local")[0].status == "ok"
 
 
@@ -212,14 +224,16 @@ def test_a_missing_key_is_told_with_what_it_is_and_how_to_give_it(write_tool: Pa
     ]
 
 
-@pytest.mark.parametrize(("value", "told"), [(None, ["is granted, and not set"]), ("1", [])])
-def test_a_key_that_is_granted(
-    write_tool: Path, configured: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, told: list[str]
-) -> None:
+def test_a_key_that_is_granted(write_tool: Path, hermes_home: Path, configured: Path) -> None:
     configured.write_text('[toolsets.mine.policy]\nenv = ["EXAMPLE_KEY"]\n', encoding="utf-8")
-    if value is not None:
-        monkeypatch.setenv("EXAMPLE_KEY", value)
-    assert [f.message.partition("which ")[2] for f in of(look(), "tools", "EXAMPLE_KEY")] == told
+    assert [f.message for f in of(look(), "tools", "EXAMPLE_KEY")] == [
+        "asks for EXAMPLE_KEY, which is granted, and not set"
+    ]
+    (hermes_home / ".env").write_text("EXAMPLE_KEY=1\n", encoding="utf-8")
+    (hermes_home / ".env").chmod(0o600)
+    assert [(f.status, f.message) for f in of(look(), "tools", "EXAMPLE_KEY")] == [
+        ("ok", "asks for EXAMPLE_KEY, which it has")
+    ]
 
 
 def test_a_tool_that_does_not_load_is_told_and_breaks_nothing(write_tool: Path) -> None:
@@ -232,12 +246,29 @@ def test_a_tool_that_does_not_load_is_told_and_breaks_nothing(write_tool: Path) 
 
 def test_names_in_the_configuration_that_are_nothings(configured: Path) -> None:
     configured.write_text('[tools.raed_file]\ngroup = "x"\n', encoding="utf-8")
-    assert [f.status for f in of(look(), "tools", "raed_file", "did you mean read_file?")] == ["FAIL"]
+    assert [f.status for f in of(look(), "tools", "raed_file", "did you mean", "read_file")] == ["FAIL"]
 
 
 def test_a_filter_that_names_nothing(write_tool: Path) -> None:
     assert of(look(["no_such_toolset"]), "tools", "no_such_toolset")[0].status == "FAIL"
     assert of(look(["mine"]), "tools", "loaded")[0].message == "mine"
+
+
+def test_what_is_switched_off(write_tool: Path, hermes_home: Path) -> None:
+    text = "tools:\n  disabled: [mine, own, file, raed_file]\n"
+    (hermes_home / "config.yaml").write_text(text, encoding="utf-8")
+    (write_tool / "other.py").write_text(
+        TOOL.format(name="other", more="", words="").replace('"mine"', '"own"'), "utf-8"
+    )
+    findings = look()
+    assert {f.name: f.status for f in of(findings, "tools", "switched off")} == {
+        "mine": "ok",
+        "own": "ok",
+        "file": "ok",
+        "raed_file": "warn",
+    }
+    assert of(findings, "tools", "raed_file", "did you mean", "read_file")
+    assert not of(findings, "tools", "asks for EXAMPLE_KEY")
 
 
 # Files, and what is odd ---------------------------------------------------------------------------------------------
@@ -261,7 +292,7 @@ def test_a_home_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_home_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "none"))
     findings = look()
-    assert of(findings, "files", "is not there")[0].status == "ok"
+    assert of(findings, "files", "is not there: nothing")[0].status == "ok"
     assert not failed(findings)
 
 
@@ -281,3 +312,39 @@ def test_a_working_folder_that_is_gone(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=gone, env=env, capture_output=True, encoding="utf-8", check=False)
     assert "Traceback" not in done.stderr
     assert "tier: namespaces: works" in done.stdout
+
+
+def test_the_operators_config(hermes_home: Path) -> None:
+    text = "model: x\nterminal:\n  ssh_host: there\ndisplay:\n  theme: dark\n"
+    (hermes_home / "config.yaml").write_text(text, encoding="utf-8")
+    findings = look_at_files(hermes_home)
+    assert [f.status for f in of(findings, "files", "left to Hermes", "model", "display")] == ["ok"]
+    assert [f.status for f in of(findings, "files", "ssh_host", "has no effect")] == ["warn"]
+    assert not failed(findings)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "status", "told"),
+    [
+        ("EXAMPLE_KEY=s3cr3t\n", 0o600, "ok", ""),
+        ("EXAMPLE_KEY=s3cr3t\n", 0o640, "FAIL", "chmod 600"),
+        ("EXAMPLE_KEY=s3cr3t\n", 0o604, "FAIL", "chmod 600"),
+        ("EXAMPLE_KEY=s3cr3t\ns3cr3t is what I like\n", 0o600, "FAIL", "line 2"),
+        ("# nothing yet\n", 0o644, "ok", ""),
+    ],
+)
+def test_secrets(hermes_home: Path, text: str, mode: int, status: str, told: str) -> None:
+    (hermes_home / ".env").write_text(text, encoding="utf-8")
+    (hermes_home / ".env").chmod(mode)
+    findings = look_at_files(hermes_home)
+    assert [f.status for f in of(findings, "files", ".env", told)] == [status]
+    assert not of(findings, "files", "s3cr3t")
+
+
+def test_a_loose_env_is_exit_code_1(hermes_home: Path, workspace: Path) -> None:
+    (hermes_home / ".env").write_text("EXAMPLE_KEY=s3cr3t\n", encoding="utf-8")
+    (hermes_home / ".env").chmod(0o644)
+    code, out, err = run("doctor", cwd=workspace)
+    assert (code, err) == (1, "")
+    assert "s3cr3t" not in out
+    assert f"chmod 600 {(hermes_home / '.env').resolve()}" in out

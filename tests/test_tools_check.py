@@ -305,7 +305,7 @@ def test_a_file_beside_it_that_is_not_there(file: Path) -> None:
     assert told(look(file, text), "tools._gone is no file beside it") == ["warn"]
 
 
-def test_environment_variables(file: Path, hermes_home: Path) -> None:
+def test_environment_variables(file: Path, hermes_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = (
         "    a, b = os.environ['ASKED_KEY'], os.environ.get('OTHER')\n    c = os.getenv('THIRD', os.environ['PATH'])\n"
     )
@@ -320,7 +320,9 @@ def test_environment_variables(file: Path, hermes_home: Path) -> None:
         [],
     ]
     (hermes_home / FILE).write_text('[toolsets.own.policy]\nenv = ["ASKED_KEY"]\n', encoding="utf-8")
-    assert told(look(file, text), "ASKED_KEY", "is granted") == ["ok"]
+    assert told(look(file, text), "ASKED_KEY", "is granted, and not set") == ["warn"]
+    monkeypatch.setenv("ASKED_KEY", "1")
+    assert told(look(file, text), "ASKED_KEY", "which it has") == ["ok"]
 
 
 def test_syntax_that_an_older_python_does_not_have(file: Path) -> None:

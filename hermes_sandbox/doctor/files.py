@@ -16,7 +16,9 @@ GRANTING = ("", "tools", "toolsets.toml", "config.yaml", "state.json", ".env")
 
 
 async def look(home: Path, config: Config | None) -> list[Finding]:
-    return [*_home(home), *(_configuration(config) if config is not None else ())]
+    if config is None:
+        return list(_home(home))
+    return [*_home(home), *_configuration(config), *_secrets(home / ".env", config)]
 
 
 def _home(home: Path) -> Iterator[Finding]:
@@ -56,3 +58,19 @@ def _configuration(config: Config) -> Iterator[Finding]:
     yield Finding(
         AREA, "configuration", "ok", f"sound: {len(config.toolsets)} toolsets, {len(config.tools)} tools named"
     )
+    for key, why in config.without_effect.items():
+        yield Finding(
+            AREA, f"config.yaml: {key}", "warn", f"has no effect: {why}", "take it out, or leave it for Hermes"
+        )
+    if config.foreign:
+        yield Finding(AREA, "config.yaml", "ok", f"sections that are left to Hermes: {', '.join(config.foreign)}")
+
+
+def _secrets(path: Path, config: Config) -> Iterator[Finding]:
+    try:
+        config.secrets.get("")  # whatever is asked for: the file is read
+    except Exception as error:
+        yield of_error(AREA, str(path), error)
+        return
+    if path.exists():
+        yield Finding(AREA, str(path), "ok", "can be read by you alone, or holds no value")

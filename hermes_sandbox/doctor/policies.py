@@ -58,10 +58,8 @@ def _note(failures: dict[tuple[str, str], list[str]], error: Exception, labels: 
 def _configured(config: Config, tools: list[ToolInfo]) -> set[tuple[str, str]]:
     """Toolset and tool of every policy that there is, also of those that nothing has yet; of none: the default."""
     home = {name: toolset for toolset, entry in config.toolsets.items() for name in entry.tools}
-    listed = {(toolset, name) for toolset, entry in config.toolsets.items() for name in entry.tools or ("",)}
-    return {
-        ("", ""),
-        *listed,
-        *((home.get(name, ""), name) for name in config.tools),
-        *((tool.toolset, tool.name) for tool in tools),
-    }
+    found = {("", "")}
+    found |= {(toolset, name) for toolset, entry in config.toolsets.items() for name in entry.tools or ("",)}
+    found |= {(home.get(name, ""), name) for name in (*config.tools, *config.granted)}
+    found |= {(tool.toolset, tool.name) for tool in tools}
+    return {(toolset, name) for toolset, name in found if not config.switched_off(name, toolset)}

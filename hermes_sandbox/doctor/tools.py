@@ -1,11 +1,10 @@
-"""Which tools did not load, and what the others still want of the operator."""
+"""Which tools there are and are not, and what they still want of the operator."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
-from hermes_sandbox.config import Config, Variable
+from hermes_sandbox import keys
+from hermes_sandbox.config import Config
+from hermes_sandbox.errors import Unavailable
 from hermes_sandbox.findings import Finding, of_error
 from hermes_sandbox.registry import ToolInfo
 from hermes_sandbox.supervisor import AsyncSupervisor
@@ -25,32 +24,36 @@ async def known(supervisor: AsyncSupervisor) -> tuple[list[ToolInfo], list[Findi
 
 
 async def look(tools: list[ToolInfo], supervisor: AsyncSupervisor, config: Config) -> list[Finding]:
-    return [finding for tool in tools for finding in _keys(tool, supervisor, config)]
+    found = await _switched_off(supervisor, config)
+    for tool in tools:
+        if not config.switched_off(tool.name, tool.toolset):
+            found += _keys(tool, supervisor, config)
+    return found
 
 
 def _problem(name: str, reason: str) -> Finding:
     """What toolsets.toml says of tools that are not there is configured, and cannot work."""
-    configured = name.startswith("toolsets.toml")
-    hint = "" if configured else f"hermes-sandbox tools check {name.partition('.py')[0]}.py"
-    return Finding(AREA, name, "FAIL" if configured else "warn", reason, hint)
+    if name.startswith("toolsets.toml"):
+        return Finding(AREA, name, "FAIL", reason)
+    return Finding(AREA, name, "warn", reason, f"hermes-sandbox tools check {name.partition('.py')[0]}.py")
 
 
-def _keys(tool: ToolInfo, supervisor: AsyncSupervisor, config: Config) -> Iterator[Finding]:
+async def _switched_off(supervisor: AsyncSupervisor, config: Config) -> list[Finding]:
+    toolsets = await supervisor.toolsets() if config.disabled else {}
+    found = []
+    for name in sorted(config.disabled):
+        try:
+            if name not in toolsets:
+                await supervisor.tool(name)
+        except Unavailable as error:
+            found.append(of_error(AREA, name, error, "warn", "it is switched off, which has no effect"))
+        else:
+            found.append(Finding(AREA, name, "ok", "is switched off", f"hermes-sandbox tools enable {name}"))
+    return found
+
+
+def _keys(tool: ToolInfo, supervisor: AsyncSupervisor, config: Config) -> list[Finding]:
     try:
-        granted = supervisor.policy_of(tool).env
-    except Exception:  # what is wrong with its policy is told there
-        return
-    for name in tool.requires_env:
-        state = "is not granted" if name not in granted else "is granted, and not set" if not _is_set(name) else ""
-        if state:
-            about = _about(config.env.get(name, Variable()))
-            hint = "\n".join([*about, f"hermes-sandbox tools enable {tool.name}"])
-            yield Finding(AREA, tool.name, "warn", f"asks for {name}, which {state}", hint)
-
-
-def _is_set(name: str) -> bool:
-    return name in os.environ
-
-
-def _about(variable: Variable) -> list[str]:
-    return [text for text in (variable.description, variable.url) if text]
+        return list(keys.look(AREA, tool, supervisor.policy_of(tool), config))
+    except Exception:  # its policy or .env cannot be had: both are told where they are looked at
+        return []
