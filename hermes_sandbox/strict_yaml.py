@@ -39,16 +39,24 @@ def load(text: str) -> Any:
         if node is None:
             return None
         _refuse_doubles(node)
-        return loader.construct_document(node)
+        return _built(loader, node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ValueError(f"line {mark.line + 1 if mark else '?'}: {error.problem or error.context}") from None
+        problem = re.sub(r"'[^']{2,}'", "...", error.problem or error.context or "it is no YAML")
+        raise ValueError(f"line {mark.line + 1 if mark else '?'}: {problem}") from None
     except yaml.YAMLError:
         raise ValueError("it holds characters that YAML has not") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     finally:
         loader.dispose()
+
+
+def _built(loader: _Loader, node: yaml.Node) -> Any:
+    try:
+        return loader.construct_document(node)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # they all show the value
+        raise ValueError("a date, or what stands behind a tag (!!int), is none") from None
 
 
 def _refuse_doubles(top: yaml.Node) -> None:

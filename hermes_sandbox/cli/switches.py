@@ -181,4 +181,5 @@ def _tell(on: Sequence[str], granted: Mapping[str, Any], missing: Mapping[str, A
         click.echo(f"{tool} gets {', '.join(names)}")
     for tool, names in missing.items():
         click.echo(f"{tool} asks for {', '.join(names)}, which nobody set", err=True)
-        click.echo(f"  write NAME=VALUE into {home / '.env'} (chmod 600), then: hermes-sandbox tools enable {tool}", err=True)
+        then = f"hermes-sandbox tools enable {tool}"
+        click.echo(f"  write NAME=VALUE into {home / '.env'} (chmod 600), then: {then}", err=True)
