@@ -21,7 +21,8 @@ from hermes_sandbox.process import descendants, start_time
 
 TOP = "hermes-sandbox"
 LEAF = "hermes-sandbox-supervisor"  # where we step aside to
-LIMITS = ("memory", "pids")
+LIMITS = ("memory", "pids", "cpu")
+HELD = frozenset(("memory", "pids"))  # what a sandbox is held by; for CPUs alone no place is left for another
 
 
 class Place(NamedTuple):
@@ -82,9 +83,9 @@ def base_of(mount: Mount, own: str) -> tuple[Path | None, list[str]]:
     if base.name == LEAF:  # we, or who started us, have stepped aside already
         base = base.parent
     given = _enable(base)
-    if len(given) < len(LIMITS) and base != mount.point and _may_leave(mount, base, own):
+    if HELD.difference(given) and base != mount.point and _may_leave(mount, base, own):
         at_top = listed(mount.point / "cgroup.subtree_control")
-        if len(at_top) > len(given):
+        if len(HELD.intersection(at_top)) > len(HELD.intersection(given)):
             return mount.point, at_top
     return base, given
 

@@ -1,4 +1,5 @@
-"""One small interface over control groups, version 1 and 2: memory, processes and CPU time of a worker's whole tree.
+"""One small interface over control groups, version 1 and 2: memory, processes, CPUs and CPU time of a worker's whole
+tree.
 
 Theory of operation
     `probe` finds a place for each controller (cgroup_places.py): where a group can really be made. A v2 tree without
@@ -28,11 +29,17 @@ CONTROLLERS = (*LIMITS, "cpuacct")
 REMOVE_PATIENCE = 1.0
 HINT = "leave the limit to the watchdog and the rlimits, or run where a cgroup is delegated"
 
-# For each version: the file of a limit, and the (file, field) of a count; a file without fields holds a number.
-_LIMIT_FILE = {"memory": {1: "memory.limit_in_bytes", 2: "memory.max"}, "pids": {1: "pids.max", 2: "pids.max"}}
-# Without swap a memory limit is a limit ("" stands for it). v2 must not take the whole group for the sin of one: init
-# has to report.
-_WITH_MEMORY = {1: {"memory.memsw.limit_in_bytes": ""}, 2: {"memory.swap.max": "0", "memory.oom.group": "0"}}
+_CONTROLLER = {"memory": "memory", "pids": "pids", "cpus": "cpu", "cpu_time": "cpuacct"}
+_PERIOD = 100_000  # us: what a group has used up of its CPUs it gets again after this long, as in every kernel
+# For each version: the files of a limit with what is written there, and the (file, field) of a count; a file without
+# fields holds a number.
+_LIMIT_FILES = {
+    "memory": {1: {"memory.limit_in_bytes": "{}"}, 2: {"memory.max": "{}"}},
+    "pids": {1: {"pids.max": "{}"}, 2: {"pids.max": "{}"}},
+    "cpus": {1: {"cpu.cfs_period_us": str(_PERIOD), "cpu.cfs_quota_us": "{}"}, 2: {"cpu.max": f"{{}} {_PERIOD}"}},
+}
+# Without swap a memory limit is a limit. v2 must not take the whole group for the sin of one: init has to report.
+_WITH_MEMORY = {1: {"memory.memsw.limit_in_bytes": "{}"}, 2: {"memory.swap.max": "0", "memory.oom.group": "0"}}
 _CPU_TIME = {1: ("cpuacct.usage", ""), 2: ("cpu.stat", "usage_usec")}
 _CPU_UNIT = {1: 1e-9, 2: 1e-6}  # s
 _PEAK = {1: ("memory.max_usage_in_bytes", ""), 2: ("memory.peak", "")}
@@ -48,28 +55,40 @@ class Cgroups:
         self._killer = killer
 
     def can(self, limit: str) -> bool:
-        """Whether `memory` or `pids` can be limited, or `cpu_time` counted."""
-        return _controller(limit) in self._places
+        """Whether `memory`, `pids` or `cpus` can be limited, or `cpu_time` counted."""
+        return _CONTROLLER[limit] in self._places
 
     def mechanism(self, limit: str) -> str:
         """What enforces or counts `limit`, for results. Raises KeyError where `can` says no."""
-        return f"cgroup v{self._places[_controller(limit)].version}"
+        return f"cgroup v{self._places[_CONTROLLER[limit]].version}"
 
-    def create(self, name: str, *, killable: bool, memory: int | None = None, pids: int | None = None) -> Group:
-        """A new group with these limits (bytes, processes); `name` is unique in this process. `killable`: with a folder
-        in a v2 tree, if there is one, for `kill`; joining it costs some 10 ms, and a pid namespace has no need of it.
-        Raises Refused for a limit that cannot be set."""
-        limits = {limit: value for limit, value in (("memory", memory), ("pids", pids)) if value is not None}
-        if missing := sorted(limits.keys() - self._places.keys()):
+    def create(
+        self,
+        name: str,
+        *,
+        killable: bool,
+        memory: int | None = None,
+        pids: int | None = None,
+        cpus: float | None = None,
+    ) -> Group:
+        """A new group with these limits (bytes, processes, CPUs); `name` is unique in this process. `killable`: with a
+        folder in a v2 tree, if there is one, for `kill`; joining it costs some 10 ms, and a pid namespace has no need
+        of it. Raises Refused for a limit that cannot be set."""
+        asked = {"memory": memory, "pids": pids, "cpus": cpus}
+        limits = {limit: value for limit, value in asked.items() if value is not None}
+        if missing := sorted(limit for limit in limits if not self.can(limit)):
             raise Refused(f"no cgroup can limit {' and '.join(missing)} here", hint=HINT)
-        group = Group(files.owner() + name, self._places, self._killer if killable else None)
+        places = {c: place for c, place in self._places.items() if c != "cpu" or cpus is not None}
+        group = Group(files.owner() + name, places, self._killer if killable else None)
+        doing = "made"
         try:
             group.make()
             for limit, value in limits.items():
-                group.limit(limit, value)
+                doing = f"given {limit} = {value:.15g}"
+                group.limit(limit, round(value * _PERIOD) if limit == "cpus" else int(value))
         except OSError as error:
             group.remove()
-            raise Refused(f"a cgroup cannot be set up: {error}", hint=HINT) from error
+            raise Refused(f"a cgroup cannot be {doing}: {error}", hint=HINT) from error
         return group
 
 
@@ -91,11 +110,13 @@ class Group:
                 files.give(folder.parent, given)
 
     def limit(self, limit: str, value: int) -> None:
-        folder, version = self._by_controller[limit]
-        files.write(folder / _LIMIT_FILE[limit][version], str(value))
-        for file, setting in _WITH_MEMORY[version].items() if limit == "memory" else ():
+        """`value` is in the kernel's unit: bytes, processes, or us of CPU time in each period."""
+        folder, version = self._by_controller[_CONTROLLER[limit]]
+        for file, text in _LIMIT_FILES[limit][version].items():
+            files.write(folder / file, text.format(value))
+        for file, text in _WITH_MEMORY[version].items() if limit == "memory" else ():
             with contextlib.suppress(FileNotFoundError):  # a kernel that does not count swap
-                files.write(folder / file, setting or str(value))
+                files.write(folder / file, text.format(value))
 
     @contextlib.contextmanager
     def joined(self) -> Iterator[None]:
@@ -217,7 +238,3 @@ def sweep(root: Path = Path("/")) -> int:
                     removed += files.remove(Path(folder, name))
             names.clear()
     return removed
-
-
-def _controller(limit: str) -> str:
-    return "cpuacct" if limit == "cpu_time" else limit

@@ -5,11 +5,13 @@ where nobody asks for something else, and a *ceiling*, which is the most that a 
 sets a policy and no ceiling means both; one that sets a ceiling alone lowers what weaker layers set. A stronger layer
 may always ask for less; for more only up to the ceiling that stands. That binds a tool, and a tool's ceiling, to its
 toolset's ceiling, and a call to its tool's. It does not bind the operator, who writes the toolset's layer, makes the
-supervisor, and starts commands with `exec`. A list replaces the one below it.
+supervisor, and starts commands with `exec`. A list replaces the one below it; only `hide` adds up, since whoever hides
+something takes nothing from anybody.
 
-`tier`, `reuse` and `runner` have no order and so no ceiling: the caller may choose.
+`tier`, `reuse`, `runner`, `image` and `python` have no order and so no ceiling: the caller may choose.
 
-Units: times in seconds (5, 2.5, "90s", "5m", "1h"), sizes in bytes ("64K", "256M", "2G" are powers of 1024).
+What a key means is the runner's matter, and so is saying no to one that it cannot enforce (`cannot`). Units: units.py;
+hosts: hosts.py.
 """
 
 from __future__ import annotations
@@ -22,53 +24,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from hermes_sandbox import hosts
 from hermes_sandbox.errors import Refused
+from hermes_sandbox.hosts import parse_network
+from hermes_sandbox.units import parse_count, parse_cpus, parse_seconds, parse_size, show_seconds, show_size
 
 UNSET = msgspec.UNSET
-Tier = Literal["namespaces", "landlock", "process"]
-Reuse = Literal["session", "never"]
-
-MOST = 1 << 62  # of any size or count: what the kernel, and JSON, can hold
-_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def parse_size(value: object) -> int:
-    """Bytes. Raises ValueError with what to write instead."""
-    if isinstance(value, str) and (
-        found := re.fullmatch(r"([0-9]{1,18})(\.[0-9]{1,6})?\s*([KMGT]?)(?:i?B)?", value.strip(), re.IGNORECASE)
-    ):
-        unit = _SIZES[found[3].upper()]
-        value = int(found[1]) * unit + int(float(found[2] or 0) * unit)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MOST:
-        raise ValueError('write a size in bytes, such as 1048576, "64K", "256M" or "2G"')
-    return value
-
-
-def parse_seconds(value: object) -> float:
-    """Seconds. Raises ValueError with what to write instead."""
-    if isinstance(value, str) and (
-        found := re.fullmatch(r"([0-9]{1,10}(?:\.[0-9]{1,10})?)\s*(ms|s|m|h|)", value.strip())
-    ):
-        value = float(found[1]) * _TIMES[found[2]]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise ValueError('write seconds, such as 5, 2.5, "90s", "5m" or "1h"')
-    return float(value)
-
-
-def parse_count(value: object) -> int:
-    """A whole number above 0. Raises ValueError with what to write instead."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value.strip()):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MOST:
-        raise ValueError("write a whole number above 0")
-    return value
-
-
-def _parse_network(value: object) -> str:
-    if isinstance(value, list):
-        raise ValueError('lists of hosts are not in this version: write "none" or "host"')
-    return _one_of("none", "host")(value)
 
 
 def _one_of(*names: str) -> Callable[[object], str]:
@@ -78,12 +39,6 @@ def _one_of(*names: str) -> Callable[[object], str]:
         return str(value)
 
     return parse
-
-
-def _parse_reuse(value: object) -> str:
-    if value == "process":
-        raise ValueError('reuse = "process" is not in this version: write "session" or "never"')
-    return _one_of("session", "never")(value)
 
 
 def _parse_name(value: object) -> str:
@@ -98,6 +53,27 @@ def _parse_names(value: object) -> tuple[str, ...]:
     ):
         raise ValueError('write a list of names of environment variables, such as ["EXAMPLE_KEY"]')
     return tuple(value)
+
+
+def _parse_tools(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in value
+    ):
+        raise ValueError('write a list of names of tools, such as ["read_file", "web_search"]')
+    return tuple(value)
+
+
+def _parse_image(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,512}", value):
+        raise ValueError("write the name of an image, such as python:3.12-slim")
+    return value
+
+
+def _parse_python(value: object) -> str:
+    path = os.path.expanduser(value) if isinstance(value, str) else ""
+    if not path.startswith("/") or not path.isprintable():
+        raise ValueError('write the absolute path of an interpreter, such as "/usr/bin/python3.12"')
+    return os.path.normpath(path)
 
 
 def _parse_paths(value: object) -> tuple[str, ...]:
@@ -116,13 +92,15 @@ def _parse_packages(value: object) -> tuple[str, ...]:
 class Option(msgspec.Struct, frozen=True):
     """One key: how its value is read, what orders it against a ceiling, and its help on the command line.
 
-    `order`: "number", "list" (a ceiling bounds what may be in it), or "choice" (ordered from less to more)."""
+    `order`: "number", "list" (a ceiling bounds what may be in it), "network" (none, then hosts, then host), or "free",
+    which no ceiling bounds. `many`: a list; `adds`: each layer adds to it."""
 
     parse: Callable[[object], Any]
-    order: Literal["number", "list", "choice", "free"]
+    order: Literal["number", "list", "network", "free"]
     help: str
     metavar: str
-    choices: tuple[str, ...] = ()
+    many: bool = False
+    adds: bool = False
 
 
 OPTIONS: Mapping[str, Option] = {
@@ -130,23 +108,35 @@ OPTIONS: Mapping[str, Option] = {
     "idle_timeout": Option(parse_seconds, "number", "time without any output", "SECONDS"),
     "grace": Option(parse_seconds, "number", "time between being asked to stop and being killed", "SECONDS"),
     "cpu_time": Option(parse_seconds, "number", "CPU time of the whole tree", "SECONDS"),
+    "cpus": Option(parse_cpus, "number", "CPUs that the whole tree may use at once, 1.5 say", "NUMBER"),
     "memory": Option(parse_size, "number", "memory of the whole tree", "SIZE"),
     "pids": Option(parse_count, "number", "processes and threads of the whole tree", "COUNT"),
     "file_size": Option(parse_size, "number", "size of any file that is written", "SIZE"),
+    "disk": Option(parse_size, "number", "all that is written to disk, where a runner has quotas", "SIZE"),
     "open_files": Option(parse_count, "number", "open files of each process", "COUNT"),
     "output": Option(parse_size, "number", "bytes printed, in all", "SIZE"),
     "result": Option(parse_size, "number", "size of the result", "SIZE"),
-    "network": Option(_parse_network, "choice", "none or host", "none|host", ("none", "host")),
-    "read": Option(_parse_paths, "list", "a further path that can be read", "PATH"),
-    "write": Option(_parse_paths, "list", "a further path that can be written", "PATH"),
-    "env": Option(_parse_names, "list", "an environment variable to pass on", "NAME"),
+    "network": Option(parse_network, "network", "none, host, or a host to reach: a.org:443", "none|host|HOST", True),
+    "read": Option(_parse_paths, "list", "a further path that can be read", "PATH", True),
+    "write": Option(_parse_paths, "list", "a further path that can be written", "PATH", True),
+    "hide": Option(_parse_paths, "free", "a path that is not shown, whatever else is", "PATH", True, adds=True),
+    "env": Option(_parse_names, "list", "an environment variable to pass on", "NAME", True),
     "packages": Option(
-        _parse_packages, "list", 'Python packages: a path, or "host" for those of hermes-sandbox', "PATH"
+        _parse_packages, "list", 'Python packages: a path, or "host" for those of hermes-sandbox', "PATH", True
     ),
+    "python": Option(_parse_python, "free", "the interpreter that runs the worker, 3.9 or newer", "PATH"),
+    "may_call": Option(_parse_tools, "list", "a tool that code in the sandbox may call", "TOOL", True),
     "tier": Option(_one_of("namespaces", "landlock", "process"), "free", "the weakest isolation to accept", "TIER"),
-    "reuse": Option(_parse_reuse, "free", "session (a warm worker per task) or never", "MODE"),
+    "reuse": Option(
+        _one_of("session", "process", "never"), "free",
+        "session (a warm worker per task), process (a fork for each call) or never", "MODE",
+    ),
     "runner": Option(_parse_name, "free", "where the worker runs", "NAME"),
-}
+    "image": Option(_parse_image, "free", "the image that a container is made of", "IMAGE"),
+}  # fmt: skip
+
+# What is armed for each call; all else holds for a worker's whole life.
+PER_CALL = frozenset(("timeout", "idle_timeout", "grace", "cpu_time", "output", "result", "reuse"))
 
 
 class PolicyLayer(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,20 +147,26 @@ class PolicyLayer(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout: float | msgspec.UnsetType = UNSET
     grace: float | msgspec.UnsetType = UNSET
     cpu_time: float | msgspec.UnsetType = UNSET
+    cpus: float | msgspec.UnsetType = UNSET
     memory: int | msgspec.UnsetType = UNSET
     pids: int | msgspec.UnsetType = UNSET
     file_size: int | msgspec.UnsetType = UNSET
+    disk: int | msgspec.UnsetType = UNSET
     open_files: int | msgspec.UnsetType = UNSET
     output: int | msgspec.UnsetType = UNSET
     result: int | msgspec.UnsetType = UNSET
-    network: str | msgspec.UnsetType = UNSET
+    network: str | tuple[str, ...] | msgspec.UnsetType = UNSET
     read: tuple[str, ...] | msgspec.UnsetType = UNSET
     write: tuple[str, ...] | msgspec.UnsetType = UNSET
+    hide: tuple[str, ...] | msgspec.UnsetType = UNSET
     env: tuple[str, ...] | msgspec.UnsetType = UNSET
     packages: tuple[str, ...] | msgspec.UnsetType = UNSET
+    python: str | msgspec.UnsetType = UNSET
+    may_call: tuple[str, ...] | msgspec.UnsetType = UNSET
     tier: str | msgspec.UnsetType = UNSET
     reuse: str | msgspec.UnsetType = UNSET
     runner: str | msgspec.UnsetType = UNSET
+    image: str | msgspec.UnsetType = UNSET
 
     def __post_init__(self) -> None:
         for name, value in self.set_keys().items():
@@ -184,27 +180,34 @@ class PolicyLayer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """A call's effective policy. None is no limit. `explicit`: the keys that a layer above the built-in one set, which
-    are refused where they cannot be enforced; `sources`: key -> the layer that its value came from."""
+    """A call's effective policy. None is no limit, "" is the runner's choice. `explicit`: the keys that a layer above
+    the built-in one set, which are refused where they cannot be enforced; `sources`: key -> the layer that its value
+    came from, or the layers, for what adds up."""
 
     timeout: float = 120.0
     idle_timeout: float | None = None
     grace: float = 2.0
     cpu_time: float | None = None
+    cpus: float | None = None
     memory: int | None = 1 << 30
     pids: int | None = 256
     file_size: int | None = 1 << 30
+    disk: int | None = None
     open_files: int | None = 1024
     output: int | None = None
     result: int = 16 << 20
-    network: str = "none"
+    network: str | tuple[str, ...] = "none"
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
+    python: str = ""
+    may_call: tuple[str, ...] = ()
     tier: str = "landlock"
     reuse: str = "session"
     runner: str = "local"
+    image: str = ""
     explicit: frozenset[str] = frozenset()
     sources: dict[str, str] = {}
 
@@ -275,7 +278,11 @@ def resolve(layers: Sequence[Layer]) -> Policy:
         for name, value in each.policy.set_keys().items():
             if each.bounded or name in own:
                 _check(name, name, value, each.source, *_standing(name, ceilings))
-            values[name], sources[name] = value, each.source
+            source = each.source
+            if OPTIONS[name].adds and name in values:
+                value = tuple(dict.fromkeys((*values[name], *value)))
+                source = f"{sources[name]}, {source}"
+            values[name], sources[name] = value, source
             if name not in own:
                 ceilings[name] = (value, each.source)
     return Policy(**values, explicit=frozenset(values), sources=sources)
@@ -300,8 +307,8 @@ def _check(path: str, name: str, value: Any, source: str, most: Any, set_by: str
 def _exceeds(option: Option, value: Any, most: Any) -> bool:
     if option.order == "number":
         return most is not None and (value is None or value > most)
-    if option.order == "choice":
-        return option.choices.index(value) > option.choices.index(most)
+    if option.order == "network":
+        return hosts.exceeds(value, most)
     if option.order == "list":
         return not all(_grants(most, item) for item in value)
     return False
@@ -309,6 +316,8 @@ def _exceeds(option: Option, value: Any, most: Any) -> bool:
 
 def _lowered(option: Option, value: Any, most: Any) -> Any:
     """As much of `value` as the ceiling allows."""
+    if option.order == "network":
+        return hosts.lowered(value, most)
     return tuple(item for item in value if _grants(most, item)) if option.order == "list" else most
 
 
@@ -330,9 +339,13 @@ def format_value(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "nothing"
     if OPTIONS[name].metavar == "SECONDS":
-        return f"{value:g}s"
+        return show_seconds(value)
     if OPTIONS[name].metavar == "SIZE":
-        for unit in ("T", "G", "M", "K"):
-            if value >= _SIZES[unit]:
-                return f"{value / _SIZES[unit]:.4g}{unit}"
-    return f"{value:.15g}" if isinstance(value, int | float) else str(value)
+        return show_size(value)
+    return f"{value:.15g}" if isinstance(value, int | float) else str(value) or "not set"
+
+
+def cannot(policy: Policy, name: str, why: str, hint: str) -> Refused:
+    """What a runner raises for a key that it cannot enforce: with its value, and who set it."""
+    source = policy.sources.get(name, "built-in")
+    return Refused(f"{name} = {format_value(name, getattr(policy, name))} ({source}) cannot be had: {why}", hint=hint)

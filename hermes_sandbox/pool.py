@@ -21,7 +21,7 @@ import msgspec
 from hermes_sandbox import bootstrap, runners
 from hermes_sandbox.driver import Worker
 from hermes_sandbox.errors import ProtocolError, Refused, RunnerFailed, SandboxError, TimedOut
-from hermes_sandbox.policy import Policy
+from hermes_sandbox.policy import OPTIONS, PER_CALL, Policy
 from hermes_sandbox.runners import WorkerSpec
 from hermes_sandbox.session import Session
 
@@ -190,19 +190,7 @@ class Pool:
 
 def policy_digest(policy: Policy) -> str:
     """Names the part of a policy that holds for a worker's whole life. Equal digests may share a worker."""
-    whole_life = (
-        "runner",
-        "tier",
-        "memory",
-        "pids",
-        "file_size",
-        "open_files",
-        "network",
-        "read",
-        "write",
-        "env",
-        "packages",
-    )
+    whole_life = [name for name in OPTIONS if name not in PER_CALL]
     fields = [msgspec.to_builtins(getattr(policy, name)) for name in whole_life]
     asked = sorted(policy.explicit.intersection(whole_life))  # what was asked for is refused where a default is waived
     return msgspec.json.encode([*fields, policy.cpu_time is not None, asked]).decode()

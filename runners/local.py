@@ -12,6 +12,8 @@ Theory of operation
                                    looks like its own and what it makes is root's; where the file system refuses id
                                    maps, uid 0 without capabilities, and only if cgroups hold its memory and its
                                    processes
+    Which Python runs is the policy's `python`, else our own; its prefix is in sight (interpreters.py).
+
     As root the sources are staged in a mount namespace of the spawner's thread (mounts.py), because the uid that runs
     bubblewrap may not pass a 0700 folder on the way to them. The stage is taken down after the worker's hello.
 """
@@ -21,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
@@ -29,10 +30,10 @@ from pathlib import Path
 
 import msgspec
 
-from hermes_sandbox import bootstrap, bubblewrap, cgroups, mounts, process, sight
+from hermes_sandbox import bootstrap, bubblewrap, cgroups, interpreters, mounts, process, sight
 from hermes_sandbox.errors import Refused, SandboxError
 from hermes_sandbox.home import runtime_dir
-from hermes_sandbox.policy import Policy, format_value
+from hermes_sandbox.policy import Policy, cannot, format_value
 from hermes_sandbox.runners import Evidence, WorkerSpec
 from hermes_sandbox.worker import wire
 
@@ -89,8 +90,10 @@ class Runner:
             self._cgroups = cgroups.probe()
         sight.check_workspace(spec)
         _check_least(spec.policy)
+        _check_keys(spec.policy)
         started = Started(spec)
         try:
+            started.python = _interpreter(spec)
             if spec.policy.tier == "process":
                 self._start_bare(started)
             else:
@@ -103,9 +106,11 @@ class Runner:
     def _start_bare(self, started: Started) -> None:
         policy = started.spec.policy
         if policy.network == "none" and "network" in policy.explicit:
-            raise Refused(
-                "tier process cannot take the network away (network = none)", hint="use tier namespaces or network host"
+            raise cannot(
+                policy, "network", "tier process cannot take the network away", "use tier namespaces or network host"
             )
+        if policy.hide:
+            raise cannot(policy, "hide", "tier process shows everything", "use tier namespaces")
         started.folder = Path(tempfile.mkdtemp(prefix=process.owner_prefix("worker"), dir=runtime_dir()))
         started.tier = "process"
         started.notes = ("tier process contains crashes; it is no sandbox",)
@@ -113,7 +118,7 @@ class Runner:
         env = {"HOME": str(started.folder / "home"), "TMPDIR": str(started.folder / "tmp")}
         self._settle(started, identity, env)
         with started.joined():
-            started.child = process.start(bootstrap.command(_interpreter()))
+            started.child = process.start(bootstrap.command(str(started.python.path)))
 
     def _start_sandbox(self, started: Started) -> None:
         self._bwrap = self._bwrap or bubblewrap.find()
@@ -133,7 +138,7 @@ class Runner:
         )
         options, fds = bubblewrap.arguments(view)
         try:
-            argv = [str(program), *options, *bootstrap.command(_interpreter())]
+            argv = [str(program), *options, *bootstrap.command(str(started.python.path))]
             with started.joined():
                 started.child = process.start(argv, user=identity.uid, group=identity.gid, pass_fds=fds)
         finally:
@@ -143,7 +148,8 @@ class Runner:
     def _sources(self, started: Started) -> tuple[Path, Identity, dict[Path, Path], dict[Path, Path]]:
         """bwrap's path, who runs it, and where each folder is bound from."""
         spec, program = started.spec, Path(self._bwrap)
-        shared = [path for path in (Path(sys.base_prefix), *map(Path, packages(spec.policy))) if not _is_system(path)]
+        prefix = [] if _is_system(started.python.path) else [started.python.prefix]
+        shared = [*prefix, *(path for path in map(Path, packages(spec.policy)) if not _is_system(path))]
         granted = [Path(path) for path in spec.policy.read]
         writable = [spec.workspace, *(Path(path) for path in spec.policy.write)]
         sight.must_exist(granted + writable)
@@ -189,19 +195,14 @@ class Runner:
         """Decide what enforces each limit, and write down what init has to do for it."""
         assert self._cgroups is not None
         spec, policy, groups = started.spec, started.spec.policy, self._cgroups
-        in_groups = {
-            name: value for name in ("memory", "pids") if (value := getattr(policy, name)) and groups.can(name)
-        }
-        if (
-            policy.pids is not None
-            and not identity.own_limits
-            and "pids" not in in_groups
-            and "pids" in policy.explicit
-        ):
-            raise Refused(
-                f"tier {started.tier} cannot limit processes (pids = {policy.pids}): {NO_CGROUP}",
-                hint="use tier namespaces",
-            )
+        limits = ("memory", "pids", "cpus")
+        in_groups = {name: value for name in limits if (value := getattr(policy, name)) and groups.can(name)}
+        if policy.cpus is not None and "cpus" not in in_groups:
+            hint = "take cpus out of the policy, or run where a cgroup with the cpu controller is delegated"
+            raise cannot(policy, "cpus", "no cgroup that limits CPUs is writable here", hint)
+        if policy.pids and not identity.own_limits and "pids" not in in_groups and "pids" in policy.explicit:
+            why = f"tier {started.tier} cannot limit processes, since {NO_CGROUP}"
+            raise cannot(policy, "pids", why, "use tier namespaces")
         if in_groups:
             started.group = groups.create(spec.name, killable=started.tier == "process", **in_groups)
             started.mechanisms = {name: groups.mechanism(name) for name in (*in_groups, "cpu_time") if groups.can(name)}
@@ -236,6 +237,7 @@ class Started:
         self.notes: tuple[str, ...] = ()
         self.mechanisms: dict[str, str] = {}
         self.boot = wire.Boot(nonce="")
+        self.python = interpreters.own()
         self.child: process.Child | None = None
         self.group: cgroups.Group | None = None
         self.folder: Path | None = None
@@ -266,8 +268,6 @@ class Started:
 
 
 class LocalWorker(process.LocalProcess):
-    same_python = True
-
     def __init__(self, started: Started, spawner: process.Spawner) -> None:
         assert started.child is not None
         super().__init__(started.child, has_inner=started.tier == "namespaces")
@@ -275,6 +275,7 @@ class LocalWorker(process.LocalProcess):
         self._spawner = spawner
         self.tier, self.notes = started.tier, started.notes
         self.mechanisms, self.boot = started.mechanisms, started.boot
+        self.same_python = started.python.like_ours
 
     async def confine(self) -> None:
         """Everything of the sandbox is alive, ours and idle now: hold its first process, and put all of it into those
@@ -316,9 +317,15 @@ def packages(policy: Policy) -> list[str]:
     return list(dict.fromkeys((own["purelib"], own["platlib"])))
 
 
-def _interpreter() -> str:
-    """The real base interpreter: never a virtual environment's, never a version manager's script."""
-    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+def _interpreter(spec: WorkerSpec) -> interpreters.Interpreter:
+    if not spec.policy.python:
+        return interpreters.own()
+    try:
+        found = interpreters.find(spec.policy.python)
+    except interpreters.NoInterpreter as error:
+        raise cannot(spec.policy, "python", str(error), error.hint) from None
+    sight.check_python(spec, Path(spec.policy.python), found.path)
+    return found
 
 
 def _idmap(stage: mounts.Stage, path: Path, identity: Identity) -> Path:
@@ -338,3 +345,17 @@ def _check_least(policy: Policy) -> None:
         if value is not None and value < least:
             asked, needed = format_value(name, value), format_value(name, least)
             raise Refused(f"{name} = {asked} is too little for a worker", hint=f"give it at least {needed}")
+
+
+def _check_keys(policy: Policy) -> None:
+    """Raises Refused for what nothing here could enforce, in any tier."""
+    if policy.disk is not None:
+        raise cannot(policy, "disk", "runner local has no quotas", "use file_size, which bounds each file")
+    if policy.image:
+        raise cannot(policy, "image", "runner local has no images", "take it out, or use a runner that has")
+    if not isinstance(policy.network, str):
+        raise cannot(policy, "network", "hosts cannot be told apart in this version", 'write "none" or "host"')
+    if policy.reuse == "process":
+        raise cannot(policy, "reuse", "there is no fork for each call in this version", 'write "session" or "never"')
+    if policy.may_call:
+        raise cannot(policy, "may_call", "code cannot call tools in this version", "take it out of the policy")

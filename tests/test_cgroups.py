@@ -48,8 +48,10 @@ def needs(here: cgroups.Cgroups, *limits: str) -> None:
 
 
 @contextlib.contextmanager
-def group_of(here: cgroups.Cgroups, name: str, *, killable: bool = False, **limits: int) -> Iterator[cgroups.Group]:
-    group = here.create(f"test-{name}", killable=killable, **limits)
+def group_of(
+    here: cgroups.Cgroups, name: str, *, killable: bool = False, cpus: float | None = None, **limits: int
+) -> Iterator[cgroups.Group]:
+    group = here.create(f"test-{name}", killable=killable, cpus=cpus, **limits)
     try:
         yield group
     finally:
@@ -79,6 +81,13 @@ def start(spawner: Spawner, group: cgroups.Group, code: str) -> subprocess.Popen
     child.stdin.write("\n")
     child.stdin.flush()
     return child
+
+
+def throttled(folder: str) -> int:
+    """How often the kernel has held a group's processes back."""
+    file = Path(folder) / "cpu.stat"
+    lines = file.read_text(encoding="ascii").splitlines() if file.exists() else []
+    return int(dict(line.split() for line in lines).get("nr_throttled", 0))
 
 
 def folders(prefix: str = f"{os.getpid()}-") -> list[str]:
@@ -150,9 +159,47 @@ os.wait()
             assert cpu is not None
             assert 0.25 < cpu < 5
 
+    def test_cpus_bound_the_tree_at_once(self, here: cgroups.Cgroups, spawner: Spawner) -> None:
+        """Four that burn for 0.6 s get together what half a CPU gives, and the kernel says that it held them back."""
+        needs(here, "cpus", "cpu_time")
+        code = """
+import os, time
+until = time.monotonic() + 0.6
+for _ in range(3):
+    if os.fork() == 0: break
+while time.monotonic() < until: pass
+try:
+    while True: os.wait()
+except ChildProcessError: pass
+"""
+        with group_of(here, "cpus", cpus=0.5) as group:
+            with start(spawner, group, code) as child:
+                child.wait(timeout=60)
+            cpu, _peak = group.usage()
+            assert cpu is not None
+            assert cpu < 0.5 * (0.6 + 0.3)  # a started interpreter, and the period that is running at the end
+            (folder,) = [folder for folder in folders() if folder.endswith("test-cpus") and throttled(folder)]
+            assert throttled(folder) > 0
+
+    def test_a_fraction_of_a_cpu_is_told_in_periods(self, here: cgroups.Cgroups) -> None:
+        needs(here, "cpus")
+        with group_of(here, "quota", cpus=1.25):
+            told = {Path(folder) / name for folder in folders() for name in ("cpu.max", "cpu.cfs_quota_us")}
+            assert {path.read_text(encoding="ascii").split()[0] for path in told if path.exists()} == {"125000"}
+
+    def test_a_group_without_cpus_is_in_no_hierarchy_of_theirs(self, here: cgroups.Cgroups) -> None:
+        """Each that is joined costs every start."""
+        needs(here, "memory", "cpus")
+        if here.mechanism("cpus") == "cgroup v2":
+            pytest.skip("one hierarchy has all controllers")
+        with group_of(here, "lean", memory=64 * MIB):
+            assert not [folder for folder in folders() if (Path(folder) / "cpu.cfs_quota_us").exists()]
+
     def test_what_cannot_be_limited_is_refused_by_name(self) -> None:
         nothing = cgroups.Cgroups({}, None)
-        assert not any(map(nothing.can, ("memory", "pids", "cpu_time")))
+        assert not any(map(nothing.can, ("memory", "pids", "cpus", "cpu_time")))
+        with pytest.raises(Refused, match="no cgroup can limit cpus here"):
+            nothing.create("x", killable=True, cpus=1)
         with pytest.raises(Refused, match="memory and pids"):
             nothing.create("x", killable=True, memory=MIB, pids=3)
         with pytest.raises(KeyError):
@@ -160,7 +207,7 @@ os.wait()
 
     def test_a_value_that_the_kernel_refuses_leaves_nothing(self, here: cgroups.Cgroups) -> None:
         needs(here, "pids")
-        with pytest.raises(Refused, match="cannot be set up"):
+        with pytest.raises(Refused, match=r"cannot be given pids = -5: .*Invalid argument"):
             here.create("test-odd", killable=True, pids=-5)
         assert not [folder for folder in folders() if folder.endswith("-test-odd")]
 
@@ -403,7 +450,7 @@ def where(found: cgroups.Cgroups, controller: str) -> Path:
     return place.folder.parent
 
 
-BOTH = "cpu memory pids"
+BOTH = "cpu memory pids"  # what we use, and what counts
 
 
 class TestPlaces:
@@ -436,16 +483,24 @@ class TestPlaces:
         assert where(machine.probe(), "memory") == folder
 
     def test_v2_where_the_controllers_are_delegated(self, machine: Machine) -> None:
-        scope = self.session(machine, "/user.slice/run-1.scope", cgroup_subtree_control="memory pids")
+        scope = self.session(machine, "/user.slice/run-1.scope", cgroup_subtree_control=BOTH)
         found = machine.probe()
-        assert {where(found, name) for name in ("memory", "pids", "cpuacct")} == {scope}
+        assert {where(found, name) for name in ("memory", "pids", "cpu", "cpuacct")} == {scope}
         assert found.mechanism("memory") == "cgroup v2"
 
     def test_v2_beside_a_leaf_that_we_have_stepped_into(self, machine: Machine) -> None:
         scope = self.session(machine, f"/run-1.scope/{LEAF}")
         (scope.parent / "cgroup.controllers").write_text(BOTH, encoding="ascii")
-        (scope.parent / "cgroup.subtree_control").write_text("memory pids", encoding="ascii")
+        (scope.parent / "cgroup.subtree_control").write_text(BOTH, encoding="ascii")
         assert where(machine.probe(), "memory") == scope.parent
+
+    def test_v2_is_not_left_for_the_cpus_alone(self, machine: Machine) -> None:
+        """As a session of a plain user's, to which older systemds delegate no more."""
+        given = {"cgroup_controllers": "memory pids", "cgroup_subtree_control": "memory pids"}
+        scope = self.session(machine, "/user.slice/run-1.scope", **given)
+        found = machine.probe()
+        assert where(found, "memory") == scope
+        assert not found.can("cpus")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root may go to the top")
     def test_root_in_a_session_with_others_takes_the_top(self, machine: Machine) -> None:
@@ -517,19 +572,28 @@ class TestFormats:
         place = Place(folder.parent, 2)
         folder.parent.mkdir()
         (folder.parent / "cgroup.subtree_control").touch()
-        group = cgroups.Group("group", dict.fromkeys(("memory", "pids", "cpuacct"), place), place)
+        group = cgroups.Group("group", dict.fromkeys(("memory", "pids", "cpu", "cpuacct"), place), place)
         group.make()
-        for name in ("memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cgroup.kill", "cgroup.procs"):
+        for name in (
+            "memory.max",
+            "memory.swap.max",
+            "memory.oom.group",
+            "pids.max",
+            "cpu.max",
+            "cgroup.kill",
+            "cgroup.procs",
+        ):
             (folder / name).touch()
         return group
 
     def test_its_children_get_the_controllers(self, group: cgroups.Group, folder: Path) -> None:
         given = (folder.parent / "cgroup.subtree_control").read_text(encoding="ascii")
-        assert sorted(given.split()) == ["+memory", "+pids"]
+        assert sorted(given.split()) == ["+cpu", "+memory", "+pids"]
 
     def test_limits(self, group: cgroups.Group, folder: Path) -> None:
         group.limit("memory", 64 * MIB)
         group.limit("pids", 9)
+        group.limit("cpus", 150_000)
         group.kill()
         group.add([os.getpid()])
         told = {path.name: path.read_text(encoding="ascii") for path in folder.iterdir()}
@@ -538,6 +602,7 @@ class TestFormats:
             "memory.swap.max": "0",
             "memory.oom.group": "0",
             "pids.max": "9",
+            "cpu.max": "150000 100000",
             "cgroup.kill": "1",
             "cgroup.procs": str(os.getpid()),
         }

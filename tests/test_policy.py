@@ -1,4 +1,4 @@
-"""Units, layers and ceilings: what a caller gets, and what is refused with which words."""
+"""Keys, layers and ceilings: what a caller gets, and what is refused with which words."""
 
 from __future__ import annotations
 
@@ -15,86 +15,15 @@ from hermes_sandbox.policy import (
     Layer,
     Policy,
     PolicyLayer,
+    cannot,
     format_value,
     layer,
-    parse_count,
-    parse_seconds,
-    parse_size,
     resolve,
 )
 
 
 def of(**values: object) -> PolicyLayer:
     return layer(values, "test")
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        (1, 1),
-        ("1", 1),
-        ("64K", 65536),
-        ("64k", 65536),
-        ("1.5M", 1572864),
-        ("2G", 2 << 30),
-        ("2 GiB", 2 << 30),
-        ("1T", 1 << 40),
-        (" 7MB ", 7 << 20),
-    ],
-)
-def test_sizes_are_powers_of_1024(text: object, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [0, -1, True, 1.5, None, "", "M", "-1M", "1X", "1e3", "0", "0.1", [], "1M extra", "M1", "9" * 400, 1 << 62, "٣"],
-)
-def test_what_is_no_size(bad: object) -> None:
-    with pytest.raises(ValueError, match='such as 1048576, "64K"'):
-        parse_size(bad)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [(5, 5.0), (0.5, 0.5), ("5", 5.0), ("90s", 90.0), ("250ms", 0.25), ("1.5m", 90.0), ("1h", 3600.0), (" 2 s ", 2.0)],
-)
-def test_times_are_seconds(text: object, seconds: float) -> None:
-    found = parse_seconds(text)
-    assert (found, type(found)) == (seconds, float)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        0,
-        -1,
-        True,
-        None,
-        "",
-        "s",
-        "5d",
-        "5 minutes",
-        "-5",
-        "1e3",
-        float("nan"),
-        float("inf"),
-        1e9,
-        10**400,
-        "9" * 400,
-        [],
-        "0s",
-    ],
-)
-def test_what_is_no_time(bad: object) -> None:
-    with pytest.raises(ValueError, match=r'such as 5, 2\.5, "90s"'):
-        parse_seconds(bad)
-
-
-@pytest.mark.parametrize("bad", [0, -1, True, 1.5, "1.5", "", "many", None, "9" * 5000, "²", 1 << 62])
-def test_what_is_no_count(bad: object) -> None:
-    with pytest.raises(ValueError, match="whole number"):
-        parse_count(bad)
 
 
 def test_the_tables_name_the_same_keys() -> None:
@@ -112,10 +41,20 @@ def test_the_tables_name_the_same_keys() -> None:
         ({"memory": "1 furlong"}, "test.memory = '1 furlong'", "256M"),
         ({"timeout": "soon"}, "test.timeout = 'soon'", "90s"),
         ({"pids": -3}, "test.pids = -3", "above 0"),
-        ({"network": ["example.org"]}, "test.network", "not in this version"),
-        ({"network": "all"}, "test.network = 'all'", '"none" or "host"'),
-        ({"reuse": "process"}, "test.reuse", "not in this version"),
-        ({"reuse": "always"}, "test.reuse", '"session" or "never"'),
+        ({"network": "all"}, "test.network = 'all'", '"none", "host", or a list of hosts'),
+        ({"network": ["host"]}, "test.network = ['host']", "write it alone"),
+        ({"network": ["https://a.org/x"]}, "test.network", "write its name alone"),
+        ({"cpus": "2 cores"}, "test.cpus = '2 cores'", "such as 2, 1.5 or 0.5"),
+        ({"cpus": 0.01}, "test.cpus = 0.01", "the least is 0.1"),
+        ({"disk": "10 gallons"}, "test.disk", '"2G"'),
+        ({"hide": "/srv"}, "test.hide", "list of paths"),
+        ({"python": "python3.12"}, "test.python = 'python3.12'", "absolute path of an interpreter"),
+        ({"python": ["/usr/bin/python3"]}, "test.python", "absolute path of an interpreter"),
+        ({"image": ""}, "test.image", "python:3.12-slim"),
+        ({"image": "a b"}, "test.image = 'a b'", "python:3.12-slim"),
+        ({"may_call": "read_file"}, "test.may_call", '["read_file", "web_search"]'),
+        ({"may_call": ["no such name"]}, "test.may_call", '["read_file", "web_search"]'),
+        ({"reuse": "always"}, "test.reuse", '"session" or "process" or "never"'),
         ({"tier": "vm"}, "test.tier", '"landlock"'),
         ({"runner": "../x"}, "test.runner", "such as local"),
         ({"env": "HOME"}, "test.env", "EXAMPLE_KEY"),
@@ -163,34 +102,86 @@ def test_the_strongest_layer_wins_and_is_named() -> None:
     assert policy.explicit == {"timeout", "pids"}
 
 
+# Key -> the ceiling that a layer sets, a value that is within it, and one that is beyond.
+CEILINGS: dict[str, tuple[Any, Any, Any]] = {
+    "timeout": ("1m", 60, "61s"),
+    "idle_timeout": (10, 2.5, 10.5),
+    "grace": (2, "500ms", 3),
+    "cpu_time": ("1h", 3600, 3601),
+    "cpus": (1.5, 0.5, 2),
+    "memory": ("2M", "2M", "3M"),
+    "pids": (10, 10, 11),
+    "file_size": ("1G", 1, "2G"),
+    "disk": ("1G", "1G", "1025M"),
+    "open_files": (64, 63, 65),
+    "output": ("1M", "64K", "2M"),
+    "result": ("1M", "1M", "1.5M"),
+    "network": (["a.org", "*.b.org:443"], ["a.org:80", "x.b.org:443"], ["a.org", "x.b.org"]),
+    "read": (["/srv"], ["/srv/a/b"], ["/srv/a", "/srv2"]),
+    "write": (["/srv"], [], ["/srv/../etc"]),
+    "env": (["KEY", "B"], ["KEY"], ["KEYS"]),
+    "packages": ("host", "host", ["/x"]),
+    "may_call": (["read_file", "patch"], ["patch"], ["patch", "terminal"]),
+}
+FREE = {
+    "hide": ["/srv"],
+    "python": "/usr/bin/python3",
+    "tier": "process",
+    "reuse": "never",
+    "runner": "docker",
+    "image": "python:3.12",
+}
+
+
+def test_every_key_has_a_rule() -> None:
+    assert CEILINGS.keys() | FREE.keys() == OPTIONS.keys()
+    assert FREE.keys() == {name for name, option in OPTIONS.items() if option.order == "free"}
+
+
+@pytest.mark.parametrize("how", ["as a ceiling", "as a policy without a ceiling"])
+@pytest.mark.parametrize("name", CEILINGS)
+def test_a_call_never_goes_beyond_the_ceiling_of_any_key(name: str, how: str) -> None:
+    most, tighter, looser = ({name: value} for value in CEILINGS[name])
+    below = (PolicyLayer(), of(**most)) if how == "as a ceiling" else (of(**most),)
+    layers = [Layer("toolsets.x", *below, bounded=False)]
+    assert getattr(resolve([*layers, Layer("call", of(**tighter))]), name) == getattr(of(**tighter), name)
+    with pytest.raises(Refused) as caught:
+        resolve([*layers, Layer("call", of(**looser))])
+    shown = [format_value(name, getattr(of(**each), name)) for each in (looser, most)]
+    assert caught.value.message == f"{name} = {shown[0]} (call) is beyond the ceiling {shown[1]}, set by toolsets.x"
+    assert f"ask for no more than {shown[1]}, or raise ceiling.{name}" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_what_has_no_order_is_the_callers_choice(name: str) -> None:
+    chosen = of(**{name: FREE[name]})
+    assert getattr(resolve([Layer("x"), Layer("call", chosen)]), name) == getattr(chosen, name)
+
+
 @pytest.mark.parametrize(
     ("below", "ceiling", "asked", "allowed"),
     [
-        ({"memory": "1M"}, {}, {"memory": "1M"}, True),
         ({"memory": "1M"}, {}, {"memory": 1 << 19}, True),
-        ({"memory": "1M"}, {}, {"memory": (1 << 20) + 1}, False),  # no ceiling: the policy is the ceiling
+        ({"memory": "1M"}, {}, {"memory": (1 << 20) + 1}, False),
         ({"memory": "1M"}, {"memory": "2M"}, {"memory": "2M"}, True),
-        ({"memory": "1M"}, {"memory": "2M"}, {"memory": "3M"}, False),
-        ({}, {"memory": "2M"}, {"memory": "3M"}, False),
         ({}, {}, {"timeout": 3600}, True),
         ({}, {}, {"timeout": 3601}, False),  # the built-in ceiling
+        ({}, {}, {"cpus": 64}, True),  # nobody limits it: any figure is less
+        ({}, {}, {"disk": "1T"}, True),
         ({}, {}, {"network": "host"}, False),
+        ({}, {}, {"network": ["a.org"]}, False),
         ({}, {"network": "host"}, {"network": "host"}, True),
+        ({}, {"network": "host"}, {"network": ["a.org"]}, True),
+        ({}, {"network": ["a.org"]}, {"network": "host"}, False),
         ({"network": "host"}, {}, {"network": "none"}, True),
+        ({"network": ["a.org"]}, {}, {"network": []}, True),
         ({}, {}, {"env": ["KEY"]}, False),
-        ({"env": ["KEY", "B"]}, {}, {"env": ["KEY"]}, True),
-        ({"env": ["KEY"]}, {}, {"env": ["KEYS"]}, False),
-        ({"read": ["/srv"]}, {}, {"read": ["/srv/a/b"]}, True),
-        ({"read": ["/srv"]}, {}, {"read": ["/srv/../etc"]}, False),
-        ({"read": ["/srv"]}, {}, {"read": ["/srv2"]}, False),
-        ({"write": ["/srv"]}, {}, {"write": []}, True),
+        ({}, {}, {"may_call": ["patch"]}, False),
         ({}, {}, {"packages": ["/x"]}, False),
         ({}, {"packages": "host"}, {"packages": "host"}, True),
-        ({}, {}, {"tier": "process"}, True),
-        ({}, {}, {"reuse": "never"}, True),
     ],
 )
-def test_a_call_never_goes_beyond_the_ceiling(
+def test_what_stands_where_nobody_says_otherwise(
     below: dict[str, object], ceiling: dict[str, object], asked: dict[str, object], allowed: bool
 ) -> None:
     layers = [Layer("toolsets.x", of(**below), of(**ceiling), bounded=False), Layer("call", of(**asked))]
@@ -200,6 +191,30 @@ def test_a_call_never_goes_beyond_the_ceiling(
     else:
         with pytest.raises(Refused, match=rf"{next(iter(asked))} = .* \(call\) is beyond the ceiling"):
             resolve(layers)
+
+
+def test_hide_adds_up_and_nobody_takes_from_it() -> None:
+    layers = [
+        Layer("defaults", of(hide=["/srv/a"]), bounded=False),
+        Layer("toolsets.x", of(memory="1M"), bounded=False),
+        Layer("call", of(hide=["/srv/b", "/srv/a"])),
+    ]
+    policy = resolve(layers)
+    assert policy.hide == ("/srv/a", "/srv/b")
+    assert policy.sources["hide"] == "defaults, call"
+    assert resolve([*layers[:2], Layer("call", of(hide=[]))]).hide == ("/srv/a",)
+
+
+def test_a_ceiling_lowers_a_network_that_is_wider() -> None:
+    def lowered(network: object, ceiling: object) -> object:
+        below = Layer("defaults", of(network=network), bounded=False)
+        return resolve([below, Layer("x", PolicyLayer(), of(network=ceiling), bounded=False)]).network
+
+    assert lowered("host", ["a.org"]) == ("a.org",)
+    assert lowered(["a.org:443", "b.org"], ["a.org"]) == ("a.org:443",)
+    assert lowered(["b.org"], ["a.org"]) == "none"
+    assert lowered(["a.org"], "none") == "none"
+    assert lowered(["a.org"], "host") == ("a.org",)
 
 
 def test_a_refusal_names_both_figures_and_who_set_the_ceiling() -> None:
@@ -296,6 +311,13 @@ def test_a_refusal_does_not_repeat_all_that_came() -> None:
         ("env", (), "nothing"),
         ("read", ("/a", "/b"), "/a, /b"),
         ("network", "none", "none"),
+        ("network", ("a.org:443", "*.b.org"), "a.org:443, *.b.org"),
+        ("cpus", 1.5, "1.5"),
+        ("cpus", 2.0, "2"),
+        ("cpus", None, "no limit"),
+        ("disk", 10 << 30, "10G"),
+        ("image", "", "not set"),
+        ("python", "/usr/bin/python3", "/usr/bin/python3"),
     ],
 )
 def test_values_are_shown_with_their_unit(name: str, value: object, text: str) -> None:
@@ -306,3 +328,12 @@ def test_values_are_shown_with_their_unit(name: str, value: object, text: str) -
 def test_what_is_shown_can_be_written(name: str) -> None:
     value = getattr(Policy(), name)
     assert OPTIONS[name].parse(format_value(name, value)) == value
+
+
+def test_what_a_runner_cannot_do_is_refused_with_its_value_and_who_set_it() -> None:
+    policy = resolve([Layer("toolsets.x", of(disk="2G"), bounded=False)])
+    refusal = cannot(policy, "disk", "there is no quota", "use file_size")
+    assert (refusal.message, refusal.hint) == (
+        "disk = 2G (toolsets.x) cannot be had: there is no quota",
+        "use file_size",
+    )

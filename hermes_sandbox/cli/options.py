@@ -21,13 +21,12 @@ def policy_options(command: F) -> F:
     """Add one option for each key of the policy: `--idle-timeout` for idle_timeout, and so on."""
     for name, option in reversed(list(OPTIONS.items())):
         flag = "--" + name.replace("_", "-")
-        many = option.order == "list"
-        more = " (repeat it for more)" if many else ""
+        more = " (repeat it for more)" if option.many else ""
         add = click.option(
             flag,
             name,
             metavar=option.metavar,
-            multiple=many,
+            multiple=option.many,
             help=option.help[0].upper() + option.help[1:] + more + ".",
         )
         command = add(command)
@@ -48,16 +47,18 @@ def taken_from(options: dict[str, Any]) -> PolicyLayer:
     """Take the policy's options out of a command's keywords. Raises Refused for a value or unit that is wrong."""
     given = {name: options.pop(name) for name in OPTIONS if name in options}
     values = {name: value for name, value in given.items() if value not in (None, ())}
-    if values.get("packages") == ("host",):
-        values["packages"] = "host"
+    if values.get("network") in (("none",), ("host",)):
+        values["network"] = values["network"][0]
     try:
         return layer(values, "command line")
     except Refused as error:
         found = re.match(r"command line\.(\w+) = (.*) cannot be used", error.message)
         if found is None:
             raise
-        flag = "--" + found[1].replace("_", "-")
-        raise Refused(f"{flag} {found[2]} cannot be used", hint=error.hint) from None
+        name, shown = found[1], found[2]
+        if OPTIONS[name].many:
+            shown = " ".join(map(repr, values[name]))
+        raise Refused(f"--{name.replace('_', '-')} {shown:.60} cannot be used", hint=error.hint) from None
 
 
 def supervisor(ctx: click.Context, policy: PolicyLayer | None = None) -> Supervisor:
