@@ -143,6 +143,21 @@ def test_a_machine_without_bubblewrap(workspace: Path, tmp_path: Path) -> None:
     assert code == 0, out
 
 
+def test_a_kernel_that_refuses_user_namespaces(workspace: Path) -> None:
+    """In a user namespace of its own, where this can be set without anybody else noticing."""
+    script = 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$0" -m hermes_sandbox doctor --json'
+    argv = ["unshare", "--user", "--map-root-user", "sh", "-c", script, sys.executable]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, cwd=workspace, env=env, capture_output=True, encoding="utf-8", check=False)
+    if done.stdout == "":
+        pytest.skip(f"no user namespace to try it in: {done.stderr}")
+    rows = [Finding(**row) for row in json.loads(done.stdout)]
+    told = of(rows, "tier", "namespaces", "sudo sysctl -w user.max_user_namespaces=")
+    assert [f.status for f in told] == ["warn"]
+    assert of(rows, "policy", "read_file")[0].status == "FAIL"
+    assert done.returncode == 1
+
+
 # What is configured ---------------------------------------------------------------------------------------------------
 
 

