@@ -74,20 +74,23 @@ def read(path: Path) -> dict[str, str]:
 
 
 def _open(path: Path) -> tuple[str, os.stat_result] | None:
+    """The text, and what the file is; None where there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror}", hint="mend its permissions") from None
-    with open(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SIZE:
             raise Refused(f"{path} is no regular file of at most {MAX_SIZE >> 20} MiB", hint="move it away")
-        try:
+        with open(fd, "rb", closefd=False) as file:
             return file.read(MAX_SIZE).decode("utf-8-sig"), status
-        except UnicodeDecodeError:
-            raise Refused(f"{path} is no UTF-8 text", hint="mend the file, or move it away") from None
+    except UnicodeDecodeError:
+        raise Refused(f"{path} is no UTF-8 text", hint="mend the file, or move it away") from None
+    finally:
+        os.close(fd)
 
 
 def _check(path: Path, status: os.stat_result) -> None:

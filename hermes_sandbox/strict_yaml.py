@@ -33,8 +33,8 @@ _Loader.add_implicit_resolver(_FLOAT, re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+
 
 def load(text: str) -> Any:
     """The one document in `text`, as plain data. Raises ValueError with the line of what is wrong."""
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -48,8 +48,6 @@ def load(text: str) -> Any:
         raise ValueError("it holds characters that YAML has not") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    finally:
-        loader.dispose()
 
 
 def _built(loader: _Loader, node: yaml.Node) -> Any:
