@@ -80,8 +80,8 @@ IMPORTS = {
     "workspace": "home process",
     # Whole folders: the command line, and the suite that third parties run on their runners.
     "doctor": (
-        "doctor bubblewrap cgroups config environment exchange findings home keys mounts policy pool process "
-        "registry runners supervisor trial"
+        "doctor bubblewrap cgroups config environment exchange findings home interpreters keys mounts policy pool "
+        "process registry runners supervisor trial"
     ),
     "cli": (
         "cli bundled config doctor dotenv environment findings home policy registry results state supervisor sync text "

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from hermes_sandbox import bubblewrap, cgroups, mounts
+from hermes_sandbox import bubblewrap, cgroups, interpreters, mounts
 from hermes_sandbox.environment import BASE_ENV, SAFE_PATH
 from hermes_sandbox.exchange import Watch
 from hermes_sandbox.findings import Finding, of_error
@@ -30,6 +30,7 @@ LIMITS = {
     "pids": "it is an rlimit in the sandbox's user namespace; on tier process, and as root where a file system refuses "
     "id maps, there is none",
     "cpu_time": "it is reported from inside every 50 ms",
+    "cpus": "a policy that asks for it is refused",
 }
 # What a program that is not there costs.
 PROGRAMS = {
@@ -88,22 +89,24 @@ async def _cgroups(_trials: Trials) -> AsyncIterator[Finding]:
 
 async def _python(trials: Trials) -> AsyncIterator[Finding]:
     verdict = await trials.judge(Policy(tier="process"))
-    yield _interpreter(verdict.python or "it starts no worker")
+    yield _interpreter(verdict.python)
 
 
 def _interpreter(version: str) -> Finding:
-    path = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
-    told = f"{version}: {path}"
+    """`version` is what a worker said of itself; "" if none started."""
+    ours = interpreters.own()
+    told = f"{version or 'starts no worker'}: {ours.path}"
     if sys.prefix != sys.base_prefix:
         told += f", the one that the virtual environment {sys.prefix} was made of"
-    with open(path, "rb") as file:
-        if file.read(2) == b"#!":
-            hint = "run hermes-sandbox with the interpreter that this script starts"
-            return Finding(AREA, "python", "FAIL", f"{told}, which is a script that chooses an interpreter", hint)
-    shown = [Path(sys.base_prefix), *map(Path, bubblewrap.SYSTEM_FOLDERS)]
-    if not any(path.is_relative_to(folder) for folder in shown):
+    if not version:
+        try:
+            interpreters.find(str(ours.path))
+        except interpreters.NoInterpreter as error:
+            return Finding(AREA, "python", "FAIL", f"{told}: {error}", error.hint)
+        return Finding(AREA, "python", "FAIL", told)
+    if not any(ours.path.is_relative_to(folder) for folder in (ours.prefix, *bubblewrap.SYSTEM_FOLDERS)):
         hint = "install this Python so that its program lies in its own prefix"
-        return Finding(AREA, "python", "warn", f"{told}, outside of {sys.base_prefix}: a sandbox cannot see it", hint)
+        return Finding(AREA, "python", "warn", f"{told}, outside of {ours.prefix}: a sandbox cannot see it", hint)
     return Finding(AREA, "python", "ok", told)
 
 
@@ -119,7 +122,7 @@ async def _id_maps(_trials: Trials) -> AsyncIterator[Finding]:
             "here a sandbox runs as uid 0 without capabilities, and only if cgroups hold it\n"
             "work in a folder on ext4, xfs, btrfs or tmpfs, or in one of a plain user's"
         )
-        yield Finding(AREA, "id maps", "warn", error.strerror, hint)
+        yield Finding(AREA, "id maps", "warn", str(error.strerror), hint)
     except Exception as error:
         yield of_error(AREA, "id maps", error, "warn")
     else:
