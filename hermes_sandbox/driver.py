@@ -28,6 +28,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from hermes_sandbox.errors import RunnerFailed
+from hermes_sandbox.events import Hub, Known
 from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
 from hermes_sandbox.protocol import BadMessage
 from hermes_sandbox.runners import Evidence, Process
@@ -47,9 +48,10 @@ log = logging.getLogger("hermes_sandbox.driver")
 
 
 class Worker:
-    def __init__(self, process: Process, session: Session, task_id: str = "") -> None:
+    def __init__(self, process: Process, session: Session, task_id: str = "", background: Known | None = None) -> None:
         self.process = process
         self.session = session
+        self.background = background or Known(Hub(), task_id)
         self.task_id = task_id
         self.exchange: Exchange | None = None
         self.counted = Evidence()  # the kernel's counts at the last look; at the end, what they ended at
@@ -145,8 +147,10 @@ class Worker:
             if not self._started.done():
                 self._started.set_result(None)
         elif isinstance(event, wire.Output) and exchange is not None:
-            exchange.take(event.stream, event.data)
+            exchange.take(event.stream, event.data, event.skipped)
             self._forward(exchange, event)
+        elif isinstance(event, wire.Event):
+            self.background.take(event)
         elif isinstance(event, wire.Credit) and exchange is not None:
             exchange.give_credit(event.bytes)
         elif isinstance(event, wire.Log) and exchange is not None:
@@ -345,6 +349,7 @@ class Worker:
             log.info("a worker's pipes did not end within %g s of its death", DRAIN_PATIENCE)
         self.counted = self.process.evidence()
         self.session.end()
+        self.background.ended()
         if gone:
             await self.process.release()
         return gone

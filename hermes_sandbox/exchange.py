@@ -27,8 +27,9 @@ class Tail:
         self.kept = b""
         self.total = 0
 
-    def add(self, data: bytes) -> None:
-        self.total += len(data)
+    def add(self, data: bytes, skipped: int = 0) -> None:
+        """`skipped` bytes came before `data` and are not here."""
+        self.total += len(data) + skipped
         self.kept = (self.kept + data[-TAIL:])[-TAIL:]
 
     @property
@@ -112,10 +113,10 @@ class Exchange:
     def tail(self, stream: str) -> Tail:
         return self.stdout if stream == "stdout" else self.stderr
 
-    def take(self, stream: str, data: bytes) -> None:
+    def take(self, stream: str, data: bytes, skipped: int = 0) -> None:
         """Account for output: its tail, the idle clock, the limit."""
         self.last_sign = time.monotonic()
-        self.tail(stream).add(data)
+        self.tail(stream).add(data, skipped)
         self._check_output()
 
     def take_log(self, size: int) -> bool:

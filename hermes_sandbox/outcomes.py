@@ -25,6 +25,7 @@ from hermes_sandbox.worker import wire
 
 TAMPERED = "the tool tampered with its worker"
 NEAR_LIMIT = 0.9  # of `memory`: an abort this close to RLIMIT_DATA was the limit's doing (malloc gave up)
+SHELL_SIGNAL = 128  # a shell's exit code for a program that died of signal N is this plus N
 NOT_FOUND_EXIT, NOT_EXECUTABLE_EXIT = 127, 126  # what shells say of a command that is not there, or cannot be run
 
 ERRNO_LIMITS = {errno.EFBIG: "file_size", errno.EMFILE: "open_files", errno.EAGAIN: "pids"}
@@ -209,25 +210,38 @@ def _by_reply(case: Case, reply: Any) -> Verdict:
         if len(result) > case.policy.result:
             return case.limit("result", len(result), "supervisor")
         failed = has_error(result)
+    if (limit := _limit_behind(case, reply.code, reply.signal)) is not None:
+        return msgspec.structs.replace(limit, exit_code=reply.code, signal=reply.signal)
+    end = {"exit_code": reply.code, "signal": reply.signal}
     if failed:
-        return Verdict(outcome="tool_error", result=result, error=Failure("the tool answered with an error"))
-    return Verdict(outcome="ok", result=result)
+        return Verdict(outcome="tool_error", result=result, error=Failure("the tool answered with an error"), **end)
+    return Verdict(outcome="ok", result=result, **end)
 
 
 def _by_exit(case: Case, done: wire.ExecDone) -> Verdict:
     """A command's own exit is its own business, unless a limit was behind it."""
-    if done.code == 0:
-        return Verdict(outcome="ok", exit_code=0)
-    if case.out_of_memory():
-        return case.limit("memory", case.after.peak_bytes)
-    if done.signal in SIGNAL_LIMITS:
-        return case.limit(SIGNAL_LIMITS[signal.Signals(done.signal)], mechanism="rlimit")
-    if (case.after.pids_refused or 0) > (case.before.pids_refused or 0):
-        return case.limit("pids")
+    if (limit := _limit_behind(case, done.code, done.signal)) is not None:
+        return limit
     if done.signal is not None:
         message = f"the command was ended by {signal_name(done.signal)}"
         return Verdict(outcome="crashed", signal=done.signal, error=Failure(message))
     return Verdict(outcome="ok", exit_code=done.code)
+
+
+def _limit_behind(case: Case, code: int | None, number: int | None) -> Verdict | None:
+    """The limit that ended a program, by what the kernel counted meanwhile and by the signal that it died of, or that
+    its shell reports (128 + N)."""
+    if not code and number is None:
+        return None
+    if case.out_of_memory():
+        return case.limit("memory", case.after.peak_bytes)
+    if number is None and code is not None and code > SHELL_SIGNAL:
+        number = code - SHELL_SIGNAL
+    if number in SIGNAL_LIMITS:
+        return case.limit(SIGNAL_LIMITS[signal.Signals(number)], mechanism="rlimit")
+    if (case.after.pids_refused or 0) > (case.before.pids_refused or 0):
+        return case.limit("pids")
+    return None
 
 
 class _Answer(msgspec.Struct):

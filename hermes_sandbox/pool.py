@@ -21,6 +21,7 @@ import msgspec
 from hermes_sandbox import bootstrap, runners
 from hermes_sandbox.driver import Worker
 from hermes_sandbox.errors import ProtocolError, Refused, RunnerFailed, SandboxError, TimedOut
+from hermes_sandbox.events import Hub, Known
 from hermes_sandbox.policy import OPTIONS, PER_CALL, Policy
 from hermes_sandbox.runners import WorkerSpec
 from hermes_sandbox.session import Session
@@ -50,7 +51,8 @@ class Slot:
 
 
 class Pool:
-    def __init__(self, hide: tuple[Path, ...], writable: tuple[Path, ...]) -> None:
+    def __init__(self, hide: tuple[Path, ...], writable: tuple[Path, ...], hub: Hub | None = None) -> None:
+        self._hub = hub or Hub()
         self._hide = hide
         self._writable = writable
         self._slots: dict[Key, Slot] = {}
@@ -141,7 +143,7 @@ class Pool:
             name=name, policy=policy, workspace=workspace, env=env, hide=self._hide, writable=self._writable
         )
         process = await runner.start(spec)
-        worker = Worker(process, Session(process.boot.nonce), task_id)
+        worker = Worker(process, Session(process.boot.nonce), task_id, Known(self._hub, task_id))
         self._alive.add(worker)
         try:
             try:

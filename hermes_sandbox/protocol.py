@@ -27,6 +27,7 @@ NOTIFICATIONS: dict[str, type[Any]] = {
     wire.OUTPUT: wire.Output,
     wire.CREDIT: wire.Credit,
     wire.LOG: wire.Log,
+    wire.EVENT: wire.Event,
 }
 REPORTS: dict[str, type[Any]] = {
     wire.PRINTED: wire.Printed,

@@ -44,7 +44,7 @@ class Record:
     def ended(self, worker: Worker, exchange: Exchange, before: Evidence) -> CallResult:
         """The record of a call that a worker took, however that went."""
         assert self.policy is not None
-        plain = exchange.cause == "answered" and exchange.failed is None and isinstance(exchange.reply, wire.CallDone)
+        plain = exchange.cause == "answered" and exchange.failed is None and _went_well(exchange.reply)
         after = worker.counted
         if not plain and not exchange.lost:  # reading the counters costs more than a warm call
             after = worker.counted = worker.process.evidence()
@@ -88,3 +88,8 @@ class Record:
         if self.withheld and outcome != "ok":
             notes.append(f"not granted to it: {', '.join(self.withheld)} (env in the policy grants)")
         return notes
+
+
+def _went_well(reply: object) -> bool:
+    """Whether a reply leaves no question to the kernel's counters: no program that the call ran ended badly."""
+    return isinstance(reply, wire.CallDone) and not reply.code and reply.signal is None

@@ -126,7 +126,7 @@ class Registry:
         tools = {*self._tools, *self._expected}
         toolsets = {*self._config.toolsets, *(tool.toolset for tool in self._tools.values())}
         aliases: dict[str, str] = {}
-        for name in sorted(self._config.tools.keys() - tools):
+        for name in sorted(self._config.tools.keys() - tools - set(self._config.core)):  # our own may be left out
             self._problems[f"toolsets.toml: tools.{name}"] = _nothing("tool", name, tools)
         for key, entry in self._config.toolsets.items():
             where = f"toolsets.toml: toolsets.{key}"

@@ -1,11 +1,10 @@
 """The façade: from a tool's name and arguments to a CallResult, with no tool code ever in this process.
 
 Theory of operation
-    A call passes six gates before anything is started, each of which can end it with a name: the registry knows the
-    tool, the filter allows it, the policy's layers agree and stay below their ceilings, the arguments fit the schema,
-    the tool's own check says yes. Then the pool gives a worker, `driver` sees the request to its end, `outcomes` names
-    that end, and here it becomes a CallResult. Everything that can go wrong is a SandboxError on the way and a
-    CallResult at the end: `call` raises only for a closed supervisor and for the caller's own cancellation.
+    A call passes the gates (gates.py) before anything is started. Then the pool gives a worker, `driver` sees the
+    request to its end, `outcomes` names that end, and here it becomes a CallResult. Everything that can go wrong is a
+    SandboxError on the way and a CallResult at the end: `call` raises only for a closed supervisor and for the caller's
+    own cancellation.
 
     What tools exist is found out without importing them: `catalog` discovers the files and has workers describe them.
     One event loop drives all of it. `AsyncSupervisor` lives on the caller's loop; `sync.Supervisor` brings a thread
@@ -23,22 +22,22 @@ from typing import Any, Self
 
 import msgspec
 
-from hermes_sandbox import arguments, config
+from hermes_sandbox import config
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.catalog import Catalog
 from hermes_sandbox.config import Toolset
 from hermes_sandbox.discovery import ModuleFile
 from hermes_sandbox.environment import BASE_ENV, check_command, granted, search_path, where_it_is
-from hermes_sandbox.errors import InvalidArguments, Refused, SandboxError, Unavailable
+from hermes_sandbox.errors import InvalidArguments, Refused, SandboxError
+from hermes_sandbox.events import Events, Hub
 from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
+from hermes_sandbox.gates import Asked, Gates, as_layer
 from hermes_sandbox.home import get_hermes_home
 from hermes_sandbox.outcomes import NOT_FOUND_EXIT
-from hermes_sandbox.policy import Layer, Policy, PolicyLayer
-from hermes_sandbox.policy import layer as policy_layer
-from hermes_sandbox.policy import resolve as resolve_policy
-from hermes_sandbox.pool import Key, Pool, Tools, policy_digest
+from hermes_sandbox.policy import Policy, PolicyLayer
+from hermes_sandbox.pool import Key, Pool, Tools
 from hermes_sandbox.record import Record
-from hermes_sandbox.registry import DescribeCache, Registry, ToolInfo
+from hermes_sandbox.registry import DescribeCache, ToolInfo
 from hermes_sandbox.results import CallResult, Failure
 from hermes_sandbox.toolsets import names as toolset_names
 from hermes_sandbox.toolsets import resolve
@@ -47,12 +46,8 @@ from hermes_sandbox.workspace import Workspaces
 
 DEFAULT_TASK = "default"
 EXEC_TOOL = "exec"  # the name that a command run by `exec` has in its record
-MAX_KEPT_POLICIES = 1024
 ASK_PATIENCE = 60.0  # s that a description or check waits for a worker
 _TASK_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-Asked = PolicyLayer | Mapping[str, Any] | None  # a layer, or its keys as they would stand in toolsets.toml
 
 
 class AsyncSupervisor:
@@ -75,14 +70,13 @@ class AsyncSupervisor:
     ) -> None:
         self._home = home or get_hermes_home()
         self._config = config.load(self._home)
-        self._filter = toolset_filter
-        self._layer = _layer(policy) or PolicyLayer()
         self._workspaces = Workspaces(Path(workspace) if workspace is not None else None)
         hide = (self._home.resolve(), get_hermes_home().resolve())
-        self._pool = Pool(hide=hide, writable=self._config.writable())
+        self._hub = Hub()
+        self._pool = Pool(hide=hide, writable=self._config.writable(), hub=self._hub)
         folders = tool_folders if tool_folders is not None else (bundled("tool_modules"), self._home / "tools")
         self._catalog = Catalog(self._config, folders, DescribeCache(self._home), self._ask_describe, self._ask_check)
-        self._policies: dict[tuple[str, str, PolicyLayer | None], tuple[Policy, str]] = {}
+        self._gates = Gates(self._config, self._catalog, toolset_filter, as_layer(policy) or PolicyLayer())
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -98,8 +92,8 @@ class AsyncSupervisor:
     async def tools(self) -> list[ToolInfo]:
         """The tools that the filter allows, by name."""
         registry = await self._catalog.registry()
-        allowed = self._allowed(registry)
-        return [tool for tool in registry.tools() if allowed is None or tool.name in allowed]
+        allowed = self._gates.allowed(registry)
+        return [tool for tool in registry.tools() if tool.name in allowed]
 
     async def tool(self, name: str) -> ToolInfo:
         """One tool. Raises Unavailable, with the nearest names, or with the reason why it did not load."""
@@ -132,27 +126,13 @@ class AsyncSupervisor:
         overrides = {state.name: state.overrides for state in states if state.overrides}
         return registry.definitions([state.name for state in states if state.available], overrides)
 
-    def _allowed(self, registry: Registry) -> set[str] | None:
-        return None if self._filter is None else resolve(self._filter, self._config, registry)
-
     def policy_of(self, tool: ToolInfo, layer: PolicyLayer | None = None) -> Policy:
         """The policy that a call of `tool` with `layer` on top would have. Raises Refused."""
-        return self._effective(tool, layer)[0]
+        return self._gates.policy(tool, layer)[0]
 
-    def _effective(self, tool: ToolInfo, layer: PolicyLayer | None) -> tuple[Policy, str]:
-        """The policy and its digest; kept, since no layer below a call's ever changes."""
-        key = (tool.toolset, tool.name, layer)
-        known = self._policies.get(key)
-        if known is None:
-            if len(self._policies) >= MAX_KEPT_POLICIES:
-                self._policies.clear()
-            policy = self._resolve(tool, layer)
-            known = self._policies[key] = policy, policy_digest(policy)
-        return known
-
-    def _resolve(self, tool: ToolInfo, layer: PolicyLayer | None) -> Policy:
-        layers = [*self._config.layers(tool.toolset, tool.name), Layer("supervisor", self._layer, bounded=False)]
-        return resolve_policy([*layers, Layer("call", layer or PolicyLayer())])
+    def events(self) -> Events:
+        """News of background programs from here on: an asynchronous iterator of ProcessEvent."""
+        return self._hub.subscribe()
 
     # Calls --------------------------------------------------------------------------------------------------------
 
@@ -176,65 +156,26 @@ class AsyncSupervisor:
         record = Record(name, task_id)
         try:
             self._check_open(task_id)
-            asked = _layer(policy)
-            tool, effective, prepared = await self._prepare(name, args, asked)
-            record.policy = effective
+            ready = await self._gates.pass_through(name, args, task_id, policy)
+            record.policy = ready.policy
+            record.notes += ready.notes
+            record.withheld = ready.withheld
+            module = self._catalog.module(ready.tool.module)
             params = wire.Call(
-                module=self._catalog.module(tool.module).name,
-                tool=tool.name,
-                args=prepared,
+                module=module.name,
+                tool=ready.tool.name,
+                args=ready.args,
                 context=_plain({**(context or {}), "task_id": task_id}),
-                result_limit=effective.result,
-                cpu_time=effective.cpu_time,
+                result_limit=ready.policy.result,
+                timeout=ready.policy.timeout,
+                grace=ready.policy.grace,
+                stays=ready.keep,
+                children=ready.children,
+                cpu_time=ready.policy.cpu_time,
             )
-            key, keep, note = self._key(tool, task_id, effective, asked)
-            record.notes += note
-            files = self._files(tool)
-            env, withheld = self._environment(tool, effective)
-            record.withheld = withheld
-            return await self._run(record, key, keep, effective, env, files, params)
+            return await self._run(record, ready.key, ready.keep, ready.policy, ready.env, module.contents, params)
         except SandboxError as error:
             return record.refused(error)
-
-    async def _prepare(
-        self, name: str, args: Any, layer: PolicyLayer | None
-    ) -> tuple[ToolInfo, Policy, dict[str, Any]]:
-        registry = await self._catalog.registry()
-        tool = registry.get(name)
-        allowed = self._allowed(registry)
-        if allowed is not None and tool.name not in allowed:
-            raise Unavailable(
-                f"the tool {name!r} is not among the chosen ones", hint=f"choose it with --tools {tool.toolset}"
-            )
-        effective = self.policy_of(tool, layer)
-        prepared = arguments.prepare(tool.parameters, args)
-        state = await self._catalog.state(tool)
-        if not state.available:
-            missing = [name for name in tool.requires_env if name not in effective.env]
-            hint = f"it asks for {', '.join(missing)}: grant them with env in the policy" if missing else ""
-            raise Unavailable(f"the tool {name!r} is not available: {state.reason}", hint=hint)
-        return tool, effective, prepared
-
-    def _key(
-        self, tool: ToolInfo, task_id: str, effective: Policy, layer: PolicyLayer | None
-    ) -> tuple[Key, bool, list[str]]:
-        digest = self._effective(tool, layer)[1]
-        key = Key(group=tool.group, task_id=task_id, digest=digest)
-        if layer is not None and digest != self._effective(tool, None)[1]:
-            return (
-                key,
-                False,
-                ["this call asked for limits of its own, so it ran in a fresh worker without the task's state"],
-            )
-        return key, effective.reuse == "session", []
-
-    def _files(self, tool: ToolInfo) -> Tools:
-        return self._catalog.module(tool.module).contents
-
-    def _environment(self, tool: ToolInfo, effective: Policy) -> tuple[dict[str, str], list[str]]:
-        """The tool's whole environment, and the names that it asks for and does not get."""
-        env = granted(effective)
-        return env, [name for name in tool.requires_env if name not in env]
 
     async def exec(
         self,
@@ -254,12 +195,10 @@ class AsyncSupervisor:
         try:
             self._check_open(task_id)
             check_command(argv, cwd, env)
-            asked = Layer("exec", _layer(policy) or PolicyLayer(), bounded=False)
-            effective = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False), asked])
-            record.policy = effective
+            effective = record.policy = self._gates.exec_policy(as_layer(policy) or PolicyLayer())
             workspace = self._workspaces.of(task_id)
             folder = str(workspace if cwd is None else (workspace / cwd))
-            own = {**granted(effective), "PATH": search_path(effective, workspace), **(env or {})}
+            own = {**granted(effective, self._config.secrets), "PATH": search_path(effective, workspace), **(env or {})}
             params = wire.Exec(argv=list(argv), cwd=folder, env=own, cpu_time=effective.cpu_time)
             key = Key(group=EXEC_TOOL, task_id=task_id, digest="")
             result = await self._run(record, key, False, effective, own, dict, params, on_output, _blocks(stdin))
@@ -313,14 +252,11 @@ class AsyncSupervisor:
     # What describes and checks tools ------------------------------------------------------------------------------
 
     async def _ask_describe(self, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
-        policy = resolve_policy([*self._config.layers(), Layer("supervisor", self._layer, bounded=False)])
-        network = policy.network if policy.tier == "process" else "none"  # where it can be taken away
-        policy = msgspec.structs.replace(policy, env=(), read=(), write=(), network=network)
-        return await self._ask(module, policy, BASE_ENV, params, watch)
+        return await self._ask(module, self._gates.base(network=False), BASE_ENV, params, watch)
 
     async def _ask_check(self, tool: ToolInfo, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
         policy = self.policy_of(tool)
-        return await self._ask(module, policy, self._environment(tool, policy)[0], params, watch)
+        return await self._ask(module, policy, self._gates.environment(tool, policy)[0], params, watch)
 
     async def _ask(
         self, module: ModuleFile, policy: Policy, env: Mapping[str, str], params: Any, watch: Watch
@@ -352,6 +288,7 @@ class AsyncSupervisor:
         self._closed = True
         try:
             await self._pool.close()
+            self._hub.close()
         finally:
             await self._workspaces.close()
 
@@ -363,11 +300,6 @@ async def _blocks(stdin: bytes | AsyncIterable[bytes] | None) -> AsyncIterator[b
     elif stdin is not None:
         async for block in stdin:
             yield block
-
-
-def _layer(asked: Asked) -> PolicyLayer | None:
-    """Raises Refused for a key, value or unit that is wrong."""
-    return asked if asked is None or isinstance(asked, PolicyLayer) else policy_layer(asked, "policy")
 
 
 def _plain(context: Mapping[str, Any]) -> dict[str, Any]:

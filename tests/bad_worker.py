@@ -42,7 +42,7 @@ class Peer:
         self.raw(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")
 
     def hello(self, **changes: Any) -> None:
-        params = {"wire": 1, "nonce": self.nonce, "python": "3.11.0", "uid": 0, **changes}
+        params = {"wire": 2, "nonce": self.nonce, "python": "3.11.0", "uid": 0, **changes}
         self.send(method="hello", params=params)
 
     def request(self) -> int:
@@ -104,7 +104,7 @@ def complains_and_exits(peer: Peer) -> None:
 
 @mode
 def other_version(peer: Peer) -> None:
-    peer.hello(wire=2)
+    peer.hello(wire=99)
     peer.stay()
 
 
@@ -261,7 +261,7 @@ says("words", b"Traceback (most recent call last):\n")
 says("half_a_character", _RESULT + b'"text":"\xe4\xb8"}}\n')
 says("unknown_method", b'{"jsonrpc":"2.0","method":"elevate","params":{}}\n')
 says("request_to_us", b'{"jsonrpc":"2.0","id":$ID,"method":"call","params":{}}\n')
-says("hello_again", b'{"jsonrpc":"2.0","method":"hello","params":{"wire":1,"nonce":"$NONCE","python":"3","uid":0}}\n')
+says("hello_again", b'{"jsonrpc":"2.0","method":"hello","params":{"wire":2,"nonce":"$NONCE","python":"3","uid":0}}\n')
 says("reports_on_stdout", b'{"jsonrpc":"2.0","method":"ended","params":{"code":0}}\n')
 says("output_of_another", b'{"jsonrpc":"2.0","method":"output","params":{"id":999,"stream":"stdout","data":""}}\n')
 says("credit_of_another", b'{"jsonrpc":"2.0","method":"credit","params":{"id":999,"bytes":1}}\n')
@@ -290,7 +290,7 @@ def garbage_report(peer: Peer) -> None:
 def unknown_report(peer: Peer) -> None:
     peer.hello()
     peer.request()
-    peer.report("hello", wire=1, nonce=peer.nonce, python="3", uid=0)
+    peer.report("hello", wire=2, nonce=peer.nonce, python="3", uid=0)
     peer.stay()
 
 

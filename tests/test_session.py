@@ -16,7 +16,7 @@ from hermes_sandbox.session import MAX_NOISE, Failed, Reply, Session, State
 from hermes_sandbox.worker import wire
 
 NONCE = "0123456789abcdef" * 2
-CALL = wire.Call(module="m", tool="t", args={"a": 1}, context={"task_id": "x"}, result_limit=100)
+CALL = wire.Call(module="m", tool="t", args={"a": 1}, context={"task_id": "x"}, result_limit=100, timeout=9, grace=1)
 COST = {"cpu_s": 0.5, "peak_bytes": 7}
 
 
@@ -24,12 +24,12 @@ def frame(**fields: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **fields}).encode() + b"\n"
 
 
-HELLO = frame(method="hello", params={"wire": 1, "nonce": NONCE, "python": "3.11.7", "uid": 1000})
+HELLO = frame(method="hello", params={"wire": 2, "nonce": NONCE, "python": "3.11.7", "uid": 1000})
 
 
 def ready() -> Session:
     session = Session(NONCE)
-    assert session.feed(HELLO) == [wire.Hello(1, NONCE, "3.11.7", 1000)]
+    assert session.feed(HELLO) == [wire.Hello(2, NONCE, "3.11.7", 1000)]
     return session
 
 
@@ -259,7 +259,7 @@ def test_no_report_raises_anything_but_bad_message(stream: list[bytes], signed: 
 @settings(max_examples=200, deadline=None)
 @given(JSON)
 def test_what_we_send_is_one_line(value: Any) -> None:
-    params = wire.Call(module="m", tool="t", args={"value": value}, context={}, result_limit=1)
+    params = wire.Call(module="m", tool="t", args={"value": value}, context={}, result_limit=1, timeout=9, grace=1)
     line = encode_request(1, params)
     assert line.count(b"\n") == 1
     assert encode_notification(wire.Stdin(1, b"\n\0\xff")).count(b"\n") == 1

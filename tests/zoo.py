@@ -23,7 +23,7 @@ from hermes_sandbox.worker import wire
 from tests.support import forget_peak, peak_rss, rss
 
 SCRIPT = Path(__file__).with_name("bad_worker.py")
-CALL = wire.Call(module="m", tool="t", args={}, context={}, result_limit=1 << 20)
+CALL = wire.Call(module="m", tool="t", args={}, context={}, result_limit=1 << 20, timeout=9, grace=1)
 EXEC = wire.Exec(argv=["true"], cwd="/", env={})
 
 

@@ -35,7 +35,7 @@ def call_command(
       hermes-sandbox call read_file path=README.md
       hermes-sandbox call search_files --args '{"pattern": "TODO", "limit": 5}' --timeout 5 --memory 256M --json
     """
-    layer = taken_from(options)
+    layer = msgspec.structs.replace(taken_from(options), reuse="never")  # nothing of this call outlives the command
     arguments = _arguments(text, pairs)
     with supervisor(ctx) as tools:
         result = tools.call(tool, arguments, policy=layer)

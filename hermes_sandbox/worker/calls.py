@@ -27,7 +27,7 @@ class Tools:
         self.worker = worker
         self.loop = None
         self.logging = False
-        tools_shim.install(os.path.join(sys.path[0], "tools"))
+        tools_shim.install(os.path.join(sys.path[0], "tools"), worker.sandbox)
 
     def load(self, module):
         """Import a tool module by its name below `tools`; raises what the import raises."""
@@ -41,6 +41,7 @@ class Tools:
     def call(self, request, params):
         """Run a handler. Never raises: every end of the handler is an Answer."""
         channel = self.worker.channel
+        self.worker.begin_call(request, params)
         stage = wire.LOAD_FAILED
         try:
             channel.loading = True

@@ -27,6 +27,8 @@ class Worker:
         self.channel = pipes
         self.tree = tree.Tree(boot["pid_namespace"], None if boot["pid_namespace"] else os.getppid())
         self.used = usage()
+        self.programs = None
+        self.serving = None  # id and params of the call that is served
         self.tools = calls.Tools(self)
         self.commands = commands.Commands(self)
         self.streams = sys.stdin, sys.stdout, sys.stderr = standard_streams()
@@ -47,6 +49,8 @@ class Worker:
             uid=os.getuid(),
         )
         while True:
+            if self.programs is not None:
+                self.programs.wait(self.channel)
             frame = self.channel.receive()
             if frame["method"] == wire.BYE:
                 return
@@ -65,18 +69,43 @@ class Worker:
             answer = handle(request, params)
         if os.getpid() != self.channel.pid:
             os._exit(0)  # a fork that a tool left behind, back from the handler: the worker answers, not its copy
-        leftovers = answer.leftovers + self.tree.end(answer.grace)
+        leftovers = answer.leftovers + self.sweep(params, answer)
         self.flush()
         self.used = usage()
         cost = spent(before, self.used)
         ending = {"cost": cost, "leftovers": leftovers, "mark": self.prints.end()}
+        if self.programs is not None:
+            ending.update(self.programs.end())
+        extra = {name: value for name, value in ending.items() if name in answer.cls.__annotations__}
+        extra.update(answer.fields)  # what the request itself says of its program is more
         if answer.error is not None:
-            self.channel.fail(request, answer.error, answer.why, **answer.fields, **ending)
+            self.channel.fail(request, answer.error, answer.why, **extra)
         else:
-            declared = answer.cls.__annotations__
-            extra = {name: value for name, value in ending.items() if name in declared}
-            self.channel.reply(request, answer.cls, **answer.fields, **extra)
+            self.channel.reply(request, answer.cls, **extra)
         self.put_back()
+
+    def begin_call(self, request, params):
+        self.serving = request, params
+        if self.programs is not None:
+            self.programs.begin(request, params)
+
+    def sweep(self, params, answer):
+        """End what the request left running, or keep it where the policy says so and the request went well. Returns how
+        many processes were ended."""
+        if params.get("children") == "keep" and answer.error is None:
+            self.tree.spare()
+            return 0
+        return self.tree.end(answer.grace)
+
+    def sandbox(self):
+        """The programs of this worker, made when a tool first asks for them."""
+        if self.programs is None:
+            from hermes_worker import programs
+
+            self.programs = programs.Programs(self)
+            if self.serving is not None:
+                self.programs.begin(*self.serving)
+        return self.programs
 
     def flush(self):
         """Push what the tool printed out of Python's buffers, into the pipes that init reads."""

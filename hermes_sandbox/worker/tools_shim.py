@@ -4,6 +4,9 @@ A tool file written for Hermes says `from tools.registry import registry, tool_e
 package without a file: its path is the folder of the tool files that travelled with us, and `tools.registry` is this
 module's registry, which accepts every keyword that a Hermes of any age may pass and reports those it does not know.
 The registry only records; which tool wins a name is decided in the supervisor, which never sees a callable.
+
+`tools.sandbox` is what Hermes has not: its one name, `programs`, runs programs in front of a call and in the background
+(programs.py). It is made when a tool asks for it.
 """
 
 import json
@@ -108,14 +111,27 @@ def _get_hermes_home():
     return Path(os.environ.get("HERMES_HOME") or os.path.join(os.path.expanduser("~"), ".hermes"))
 
 
-def install(folder):
+def _no_sandbox():
+    raise RuntimeError("there is no worker here that could run a program")
+
+
+def install(folder, sandbox=_no_sandbox):
     """Make `tools` importable, with the tool files in `folder`, and `hermes_constants` for the one name it is used
-    for."""
+    for. `sandbox()` gives what `tools.sandbox.programs` is."""
     package = types.ModuleType("tools")
     package.__path__ = [folder]
     facade = types.ModuleType("tools.registry")
     facade.__dict__.update(registry=registry, tool_error=tool_error, tool_result=tool_result)
-    package.__dict__.update(registry=facade)
+    place = types.ModuleType("tools.sandbox")
+
+    def lazily(name):
+        if name == "programs":
+            return sandbox()
+        raise AttributeError(name)
+
+    place.__dict__.update(__getattr__=lazily)
+    package.__dict__.update(registry=facade, sandbox=place)
     constants = types.ModuleType("hermes_constants")
     constants.__dict__.update(get_hermes_home=_get_hermes_home)
-    sys.modules.update({"tools": package, "tools.registry": facade, "hermes_constants": constants})
+    sys.modules.update({"tools": package, "tools.registry": facade, "tools.sandbox": place})
+    sys.modules["hermes_constants"] = constants

@@ -2,7 +2,8 @@
 
 In a pid namespace the kernel does it: `kill(-1)` reaches every process of the namespace except its init and the caller,
 at once and without a race, and says ESRCH when there is none. Elsewhere the caller is a child subreaper, so that
-orphans come to it, and walks /proc until `waitpid` says that it has no child left.
+orphans come to it, and walks /proc until `waitpid` says that it has no child left. So does a worker that has background
+programs: their guards, and what is below them, are kept.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import time
 WALL = 0x40000000  # __WALL of wait(2): children too that were cloned to end without a SIGCHLD
 
 
-def descendants(root):
-    """Pids below `root`, zombies left out."""
+def descendants(root, kept=()):
+    """Pids below `root`, zombies left out, and `kept` with all that is below them."""
     children: dict[int, list[int]] = {}
     for pid in _pids():
         parent_and_state = _parent_and_state(pid)
-        if parent_and_state and parent_and_state[1] not in "ZX":
+        if parent_and_state and parent_and_state[1] not in "ZX" and pid not in kept:
             children.setdefault(parent_and_state[0], []).append(pid)
     found, todo = [], [root]
     while todo:
@@ -27,6 +28,18 @@ def descendants(root):
         found += below
         todo += below
     return found
+
+
+def name_of(pid):
+    """A process for a person: its command line, cut, or else the name of its program; and its pid."""
+    words = ""
+    for name in ("cmdline", "comm"):  # one that is about to start a program has no command line
+        try:
+            with open("/proc/%d/%s" % (pid, name), "rb") as file:
+                words = words or file.read(200).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        except OSError:
+            pass  # it ended while we looked
+    return "%s (pid %d)" % (words or "?", pid)
 
 
 def _pids():
@@ -51,52 +64,66 @@ def _children(pid):
         return []
 
 
-def _reap():
-    """Reap every child that is dead. Returns whether a child is left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG | WALL)[0]:
-            pass
-        return True
-    except ChildProcessError:
-        return False
-
-
 class Tree:
     """What this process, a worker or an init, has below it.
 
     `init`: for a worker outside a pid namespace its init's pid. A process can make itself init's child past the worker
     (CLONE_PARENT, or by taking the worker's subreaper flag away), so the worker looks below init."""
 
-    def __init__(self, pid_namespace, init=None):
+    def __init__(self, pid_namespace, init=None, watched=0):
         self.pid_namespace = pid_namespace
-        self.root = init or os.getpid()
+        self.root = 1 if pid_namespace else init or os.getpid()
+        self.watched = watched  # a child whose exit status is wanted
+        self.status = None
+        self.guards: frozenset[int] = frozenset()  # pids of guards whose programs go on
+        self.spared: frozenset[int] = frozenset()  # pids of what calls left running that is to be kept
+
+    @property
+    def kept(self):
+        return self.guards | self.spared
+
+    def spare(self):
+        """From here on everything that lives now is kept."""
+        self.spared = frozenset()
+        self.spared = frozenset(self.living())
+
+    def reap(self):
+        """Reap every child that is dead. Returns whether a child is left."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG | WALL)
+                if pid == 0:
+                    return True
+                if pid == self.watched:
+                    self.status = status
+        except ChildProcessError:
+            return False
 
     def _below(self):
         own = os.getpid()
-        return [pid for pid in descendants(self.root) if pid != own]
+        return [pid for pid in descendants(self.root, self.kept) if pid != own]
 
     def is_empty(self):
+        if self.kept:
+            return not self._below()
         if self.pid_namespace:
             try:
                 os.kill(-1, 0)
                 return False
             except ProcessLookupError:
                 return True
-        return not _reap() and not (self.root != os.getpid() and len(_children(self.root)) > 1)
+        return not self.reap() and not (self.root != os.getpid() and len(_children(self.root)) > 1)
 
     def living(self):
-        """Pids of this tree, without this process, its init and zombies."""
-        if not self.pid_namespace:
+        """Pids of this tree, without this process, its init, zombies and what is kept."""
+        if self.kept or not self.pid_namespace:
             return self._below()
         own = (1, os.getpid())
         pairs = ((pid, _parent_and_state(pid)) for pid in _pids() if pid not in own)
         return [pid for pid, found in pairs if found and found[1] not in "ZX"]
 
     def signal(self, number):
-        if self.pid_namespace:
-            targets = [-1]
-        else:
-            targets = self._below()
+        targets = [-1] if self.pid_namespace and not self.kept else self._below()
         for pid in targets:
             try:
                 os.kill(pid, number)
@@ -105,7 +132,7 @@ class Tree:
 
     def end(self, grace=0.0):
         """TERM, then KILL after `grace` s, until nothing is left. Returns how many processes were still running."""
-        _reap()
+        self.reap()
         if self.is_empty():
             return 0
         running = len(self.living())
@@ -120,7 +147,7 @@ class Tree:
     def _wait_empty(self, seconds):
         until = time.monotonic() + seconds
         while True:
-            _reap()
+            self.reap()
             if self.is_empty() or time.monotonic() >= until:
                 return
             time.sleep(0.001)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __name__ != "hermes_worker.wire":
-    from typing import Annotated
+    from typing import Annotated, Literal
 
     from msgspec import Meta
     from msgspec import Raw as Json
@@ -26,8 +26,11 @@ if TYPE_CHECKING or __name__ != "hermes_worker.wire":
     # A worker's figures: what no machine can have is a lie that breaks arithmetic elsewhere.
     Count = Annotated[int, Meta(ge=0, le=1 << 62)]
     Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+    Children = Literal["kill", "keep"]
+    Kind = Literal["started", "output", "match", "exited"]
 else:
     Count, Seconds, Json = int, float, dict
+    Children = Kind = str
 
     class Message:
         """Takes the options that msgspec's Struct would, and is nothing else: over there only the names are used."""
@@ -36,7 +39,7 @@ else:
             pass
 
 
-VERSION = 1
+VERSION = 2
 MAX_FRAME = 128 << 20  # bytes of one line, either way
 MAX_REPORT = 8 << 20  # bytes of the line that describes or checks a module
 CHUNK = 64 << 10  # bytes of one piece of output or stdin: a pipe's capacity
@@ -57,6 +60,7 @@ HELLO = "hello"
 OUTPUT = "output"
 CREDIT = "credit"
 LOG = "log"
+EVENT = "event"
 # Reports, init to supervisor.
 PRINTED = "printed"
 DRAINED = "drained"
@@ -103,13 +107,18 @@ class Check(Message, frozen=True):
 
 
 class Call(Message, frozen=True):
-    """`context` becomes keyword arguments of the handler. `cpu_time` in s, `result_limit` in bytes of UTF-8."""
+    """`context` becomes keyword arguments of the handler. `timeout`, `grace` and `cpu_time` in s, `result_limit` in
+    bytes of UTF-8. `stays`: the worker lives on after this call; `children`: what becomes of what it leaves running."""
 
     module: str
     tool: str
     args: dict[str, object]
     context: dict[str, object]
     result_limit: int
+    timeout: float
+    grace: float
+    stays: bool = False
+    children: Children = "kill"
     cpu_time: float | None = None
 
 
@@ -150,11 +159,13 @@ class Hello(Message, frozen=True):
 
 
 class Output(Message, frozen=True):
-    """A piece of what a command of `exec` wrote. `data` is base64 on the wire."""
+    """A piece of what a command of `exec` wrote, or a program that a tool runs. `data` is base64 on the wire; `skipped`
+    bytes of the stream came before it and are not sent."""
 
     id: int
     stream: str
     data: bytes
+    skipped: Count = 0
 
 
 class Credit(Message, frozen=True):
@@ -168,6 +179,19 @@ class Log(Message, frozen=True):
     message: str
 
 
+class Event(Message, frozen=True):
+    """News of a background program: its start (`text`: the command), what it printed, a line that matched (and how many
+    more did), or its end. `notify`: whoever started it wants to be told."""
+
+    session_id: str
+    kind: Kind
+    text: str = ""
+    more: Count = 0
+    code: Count | None = None
+    signal: Count | None = None
+    notify: bool = False
+
+
 class Cost(Message, frozen=True):
     """What a request cost in the worker and the children that it waited for, by getrusage."""
 
@@ -177,13 +201,16 @@ class Cost(Message, frozen=True):
 
 class CallDone(Message, frozen=True):
     """`text` or `multimodal`. `mark`: init reports DRAINED with it behind the last print of this call; 0: no print.
-    `leftovers`: processes that the call had left running and that were ended."""
+    `leftovers`: processes that the call had left running and that were ended. `code` or `signal`: how the last program
+    ended that it ran in front."""
 
     cost: Cost
     text: str | None = None
     multimodal: Json = Json()  # empty: none
     mark: Count = 0
     leftovers: Count = 0
+    code: Count | None = None
+    signal: Count | None = None
 
 
 class ExecDone(Message, frozen=True):

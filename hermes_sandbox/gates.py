@@ -1,0 +1,167 @@
+"""The gates that a call passes before anything is started, each of which can end it with a name.
+
+The registry knows the tool, it is not switched off, the filter allows it, the policy's layers agree and stay below
+their ceilings, the arguments fit the schema and ask for no more time than there is, and the tool's own check says yes.
+What passes is a `Prepared`: all that a worker and a record need to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from hermes_sandbox import arguments
+from hermes_sandbox.catalog import Catalog
+from hermes_sandbox.config import Config, Tool
+from hermes_sandbox.environment import granted
+from hermes_sandbox.errors import InvalidArguments, Refused, Unavailable
+from hermes_sandbox.policy import Layer, Policy, PolicyLayer
+from hermes_sandbox.policy import layer as policy_layer
+from hermes_sandbox.policy import resolve as resolve_policy
+from hermes_sandbox.pool import Key, policy_digest
+from hermes_sandbox.registry import Registry, ToolInfo
+from hermes_sandbox.toolsets import resolve
+
+MAX_KEPT_POLICIES = 1024
+TIME_MARGIN = 2.0  # s that a call gets beside its grace, when an argument asks for time
+FRESH = "this call asked for limits of its own, so it ran in a fresh worker without the task's state"
+
+Asked = PolicyLayer | Mapping[str, Any] | None  # a layer, or its keys as they would stand in toolsets.toml
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that may start. `keep`: its worker stays for the task's next call; `withheld`: names of env that the tool
+    asks for and does not get."""
+
+    tool: ToolInfo
+    policy: Policy
+    args: dict[str, Any]
+    key: Key
+    keep: bool
+    children: Literal["kill", "keep"]
+    env: dict[str, str]
+    withheld: list[str]
+    notes: list[str]
+
+
+class Gates:
+    def __init__(
+        self, config: Config, catalog: Catalog, toolset_filter: Sequence[str] | None, operator: PolicyLayer
+    ) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._filter = toolset_filter
+        self._operator = operator
+        self._policies: dict[tuple[str, str, PolicyLayer | None], tuple[Policy, str]] = {}
+
+    def allowed(self, registry: Registry) -> set[str]:
+        """The tools that the filter names and nobody switched off."""
+        names = {tool.name for tool in registry.tools()}
+        if self._filter is not None:
+            names &= resolve(self._filter, self._config, registry)
+        return names - self._disabled(registry)
+
+    def _disabled(self, registry: Registry) -> set[str]:
+        return {tool.name for tool in registry.tools() if {tool.name, tool.toolset} & self._config.disabled}
+
+    def base(self, *, network: bool = True) -> Policy:
+        """The policy of what belongs to no tool. Without `network`, and with nothing else that is granted, where that
+        can be taken away: for what has to be asked before it is trusted."""
+        policy = resolve_policy([*self._config.layers(), Layer("supervisor", self._operator, bounded=False)])
+        if network:
+            return policy
+        kept = policy.network if policy.tier == "process" else "none"
+        return msgspec.structs.replace(policy, env=(), read=(), write=(), network=kept)
+
+    def exec_policy(self, asked: PolicyLayer) -> Policy:
+        layers = [*self._config.layers(), Layer("supervisor", self._operator, bounded=False)]
+        return resolve_policy([*layers, Layer("exec", asked, bounded=False)])
+
+    def policy(self, tool: ToolInfo, layer: PolicyLayer | None) -> tuple[Policy, str]:
+        """The policy of a call with `layer`, and its digest; kept, since no layer below a call's ever changes. Raises
+        Refused."""
+        key = (tool.toolset, tool.name, layer)
+        known = self._policies.get(key)
+        if known is None:
+            if len(self._policies) >= MAX_KEPT_POLICIES:
+                self._policies.clear()
+            policy = resolve_policy([*self._layers(tool), Layer("call", layer or PolicyLayer())])
+            known = self._policies[key] = policy, policy_digest(policy)
+        return known
+
+    def _layers(self, tool: ToolInfo) -> list[Layer]:
+        return [*self._config.layers(tool.toolset, tool.name), Layer("supervisor", self._operator, bounded=False)]
+
+    def environment(self, tool: ToolInfo, policy: Policy) -> tuple[dict[str, str], list[str]]:
+        """The tool's whole environment, and the names that it asks for and does not get."""
+        env = granted(policy, self._config.secrets)
+        return env, [name for name in tool.requires_env if name not in env]
+
+    async def pass_through(self, name: str, args: Any, task_id: str, asked: Asked) -> Prepared:
+        """Raises Unavailable, Refused or InvalidArguments."""
+        registry = await self._catalog.registry()
+        tool = registry.get(name)
+        self._check_allowed(tool, registry)
+        layer = as_layer(asked)
+        self.policy(tool, layer)
+        prepared = arguments.prepare(tool.parameters, args)
+        own = self._config.tools.get(tool.name, Tool())
+        timed = self._with_time(tool, layer, own, prepared)
+        policy, digest = self.policy(tool, timed)
+        await self._check_state(tool, policy)
+        env, withheld = self.environment(tool, policy)
+        fresh = layer is not None and digest != self.policy(tool, None)[1]
+        return Prepared(
+            tool=tool,
+            policy=policy,
+            args=prepared,
+            key=Key(group=tool.group, task_id=task_id, digest=digest),
+            keep=policy.reuse == "session" and not fresh,
+            children=own.children,
+            env=env,
+            withheld=withheld,
+            notes=[FRESH] if fresh else [],
+        )
+
+    def _check_allowed(self, tool: ToolInfo, registry: Registry) -> None:
+        if tool.name in self._disabled(registry):
+            name = tool.name if tool.name in self._config.disabled else tool.toolset
+            raise Unavailable(f"{name!r} is switched off", hint=f"switch it on: hermes-sandbox tools enable {name}")
+        if tool.name not in self.allowed(registry):
+            raise Unavailable(
+                f"the tool {tool.name!r} is not among the chosen ones", hint=f"choose it with --tools {tool.toolset}"
+            )
+
+    async def _check_state(self, tool: ToolInfo, policy: Policy) -> None:
+        state = await self._catalog.state(tool)
+        if not state.available:
+            missing = [name for name in tool.requires_env if name not in policy.env]
+            hint = f"it asks for {', '.join(missing)}: grant them with env in the policy" if missing else ""
+            raise Unavailable(f"the tool {tool.name!r} is not available: {state.reason}", hint=hint)
+
+    def _with_time(
+        self, tool: ToolInfo, layer: PolicyLayer | None, own: Tool, args: Mapping[str, Any]
+    ) -> PolicyLayer | None:
+        """The call's layer with as much time as an argument asks for, beside what its end may take. Raises
+        InvalidArguments where that is beyond the ceiling."""
+        asked = args.get(own.timeout_argument) if own.timeout_argument else None
+        policy = self.policy(tool, layer)[0]
+        if asked is None or asked + policy.grace + TIME_MARGIN <= policy.timeout:
+            return layer
+        needed = PolicyLayer(timeout=asked + policy.grace + TIME_MARGIN)
+        try:
+            resolve_policy([*self._layers(tool), Layer("call", layer or PolicyLayer()), Layer("call", needed)])
+        except Refused as refusal:
+            raise InvalidArguments(
+                f"{own.timeout_argument} = {asked:g} s, with the grace of {policy.grace:g} s, is more than a call of "
+                f"{tool.name} may take: {refusal.message}",
+                hint=f"ask for less, or raise ceiling.timeout of {tool.name} in toolsets.toml",
+            ) from None
+        return msgspec.structs.replace(layer or PolicyLayer(), timeout=needed.timeout)
+
+
+def as_layer(asked: Asked) -> PolicyLayer | None:
+    """Raises Refused for a key, value or unit that is wrong."""
+    return asked if asked is None or isinstance(asked, PolicyLayer) else policy_layer(asked, "policy")

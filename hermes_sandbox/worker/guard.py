@@ -1,0 +1,309 @@
+"""A guard: the process between the worker and a program, so that the program's whole tree has a name and an end.
+
+Theory of operation
+    A guard is a fork of the worker that is a child subreaper: what its program forks, daemons and new sessions
+    included, stays below it and is mixed up with nobody else's. It starts the program, waits for *its* end (never for
+    a pipe's), ends what is left below it, or keeps it where the policy says so, and only then says that all is gone.
+    One guard is kept for programs in front and serves one after the other; each program in the background has one of
+    its own, which also reads what that prints (rolling.py). In front the worker reads the pipes itself.
+
+    The link is a socket pair of packets. The worker sends a program with its descriptors, `read` or `end GRACE`; the
+    guard says what it started, what it read, and how it ended. If the worker goes, the guard reads an end of file and
+    ends its tree.
+
+    A program may kill or stop its guard: they have the same uid. Then its orphans fall to the worker, which is a
+    subreaper too, knows its guards by pid, and ends every other child. Nothing waits for a guard without a limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+
+from hermes_worker import kernel, limits, tree
+
+DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGIO, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+MAX_PACKET = 32 << 10  # bytes
+MAX_FDS = 8  # that come with a program
+LIFE_GRACE = 2.0  # s between TERM and KILL for a program whose life is over
+NAMED = 20  # processes that were left running and are named
+PATIENCE = 1.0  # s on top of a grace that a guard may take to end its tree; then it is killed itself
+
+
+class Program:
+    """What to start. `stdio`: its three descriptors, or the one of its terminal, whose path is `tty`. `fds`: what it
+    finds as /proc/$PPID/fd/N, with N from `first_fd()` on. `keep`: what it leaves running is kept; `life`: s until it
+    is ended, None: no limit."""
+
+    def __init__(self, argv, env, cwd, stdio, tty=None, fds=(), keep=False, life=None):
+        self.argv = argv
+        self.env = env
+        self.cwd = cwd
+        self.stdio = tuple(stdio)
+        self.tty = tty
+        self.fds = tuple(fds)
+        self.keep = keep
+        self.life = life
+
+    def spawn(self):
+        """Start it in a session of its own. Returns its pid; raises OSError."""
+        os.chdir(self.cwd)
+        actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(self.stdio)]
+        if self.tty is not None:  # opened first by a session's leader, it becomes its controlling terminal
+            actions = [(os.POSIX_SPAWN_OPEN, 0, self.tty, os.O_RDWR, 0)]
+            actions += [(os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)]
+        return os.posix_spawn(
+            self.argv[0], self.argv, self.env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=DEFAULTED
+        )
+
+
+def first_fd():
+    """The number under which a program finds the first of its `fds`."""
+    return limits.private_fds()
+
+
+class Guard:
+    """The worker's handle: the guard's pid, our end of the link, and the pid of its program."""
+
+    def __init__(self, pid, link):
+        self.pid = pid
+        self.link = link
+        self.program = 0
+
+    def fileno(self):
+        return self.link.fileno()
+
+    def start(self, program):
+        """Have it start a program. Raises OSError when that cannot be started, or the guard is gone."""
+        words = {name: value for name, value in vars(program).items() if name not in ("stdio", "fds")}
+        words["stdio"] = len(program.stdio)
+        sheet = os.memfd_create("program")  # an environment may be larger than a packet
+        try:
+            os.write(sheet, json.dumps(words).encode("ascii"))
+            socket.send_fds(self.link, [b"start"], [sheet, *program.stdio, *program.fds])
+        finally:
+            os.close(sheet)
+        started = self.receive()
+        if started is None:
+            raise OSError(errno.ESRCH, "its guard is gone")
+        if "errno" in started:
+            raise OSError(started["errno"], os.strerror(started["errno"]), program.argv[0])
+        self.program = started["pid"]
+
+    def receive(self):
+        """The next packet, a dict; None when the guard is gone. To be called when there is one, or an end."""
+        try:
+            data = self.link.recv(MAX_PACKET)
+        except ConnectionResetError:
+            data = b""
+        return json.loads(data) if data else None
+
+    def say(self, text):
+        try:
+            self.link.send(text.encode("ascii"), socket.MSG_DONTWAIT)
+        except OSError:
+            pass  # it is gone, or stopped and its link is full: whoever waits for it does so with a limit
+
+    def is_well(self):
+        """Whether it is alive and waits for a program."""
+        try:
+            with open("/proc/%d/stat" % self.pid, "rb") as file:
+                return file.read().rpartition(b")")[2].split()[0] in (b"S", b"R")
+        except OSError:
+            return False
+
+    def wait(self):
+        """Until it is dead and reaped, after it said that its tree is."""
+        poll = select.poll()
+        poll.register(self.link, 0)  # a hang-up is always told
+        poll.poll(PATIENCE * 1000)
+        self.kill()
+
+    def kill(self):
+        """KILL the guard itself. If it had a tree left, that falls to the worker."""
+        try:
+            if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            pass  # it was reaped already
+
+    def close(self):
+        self.link.close()
+
+
+def fork(output=None):
+    """A new guard. `output`: the reader.Reader of its one program's output; None: it serves one program after the other
+    and reads nothing."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _Keeper(theirs, output).serve()
+        finally:
+            os._exit(70)
+    theirs.close()
+    return Guard(pid, ours)
+
+
+class _Keeper:
+    """The guard's own side. Lives in the fork, and leaves it only by the process's end."""
+
+    def __init__(self, link, output):
+        self.output = output
+        self.program: Program | None = None
+        self.until: float | None = None
+        self.ended = False  # the program is dead, what it left running goes on, and that was told
+        self.timed_out = False
+        self.tree = tree.Tree(False)
+        signal.set_wakeup_fd(-1)
+        for number in DEFAULTED:
+            signal.signal(number, signal.SIG_DFL)
+        self._close_others(link)
+        kernel.set_child_subreaper()
+        self.wake, wake = (_moved(fd) for fd in os.pipe())
+        for fd in (self.wake, wake):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self.poll = select.poll()
+        for fd in (self.link.fileno(), self.wake):
+            self.poll.register(fd, select.POLLIN)
+
+    def _close_others(self, link):
+        """Close everything that is the worker's: another program's stdin would else stay open here."""
+        self.link = socket.socket(fileno=_moved(link.detach()))
+        ours = {self.link.fileno(), *(self.output.pipes if self.output is not None else ())}
+        low = 3
+        for fd in (*sorted(ours), resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
+            os.closerange(low, fd)
+            low = fd + 1
+
+    def serve(self):
+        if self.output is not None and self.output.at_once:
+            self.begin_to_read()
+        while True:
+            if self.program is not None:
+                self.look()
+            for fd, _events in self.poll.poll(self.patience()):
+                if fd == self.wake:
+                    os.read(self.wake, 4096)
+                elif fd == self.link.fileno():
+                    self.obey()
+                else:
+                    self.read(fd)
+            if self.until is not None and time.monotonic() >= self.until:
+                self.timed_out = True
+                self.finish(LIFE_GRACE)
+
+    def obey(self):
+        data, fds, _flags, _address = socket.recv_fds(self.link, MAX_PACKET, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        word, _, value = data.decode("ascii").partition(" ")
+        if word == "start":
+            self.start(fds)
+        elif word == "read":
+            self.begin_to_read()
+        elif word == "end" and self.program is not None:
+            self.finish(float(value))
+        elif not word:  # the worker is gone, or wants no more of us
+            self.tree.end()
+            os._exit(0)
+
+    def start(self, fds):
+        with open(fds[0], "rb") as sheet:
+            sheet.seek(0)
+            words = json.loads(sheet.read())
+        count = words.pop("stdio")
+        self.program = program = Program(stdio=fds[1 : 1 + count], **words)
+        for number, fd in enumerate(fds[1 + count :], first_fd()):
+            os.dup2(fd, number, inheritable=False)
+            os.close(fd)
+        try:
+            self.tree.watched, self.tree.status = program.spawn(), None
+        except OSError as error:
+            self.program = None
+            self.tell(errno=error.errno or errno.EINVAL)
+            if self.output is not None:
+                os._exit(0)
+            return
+        finally:
+            for fd in program.stdio:
+                os.close(fd)
+        self.until = None if program.life is None else time.monotonic() + program.life
+        self.tell(pid=self.tree.watched)
+
+    def look(self):
+        """Bury the dead; when the program is among them, end or keep the rest of its tree."""
+        left = self.tree.reap()
+        if self.tree.status is None:
+            return
+        if not left or self.program is None or not self.program.keep:
+            self.finish(0.0)
+        elif not self.ended:
+            self.ended = True
+            self.tell(status=self.tree.status, kept=self.names())
+
+    def finish(self, grace):
+        """End the tree and say how the program ended. A guard that has an output to read has done its part then."""
+        names = self.names() if self.tree.reap() else []
+        self.tree.end(grace)
+        if self.output is not None:
+            self.output.drain()
+        self.program = self.until = None
+        self.tell(status=self.tree.status, left=names, timed_out=self.timed_out, gone=True)
+        if self.output is not None:
+            os._exit(0)
+
+    def names(self):
+        living = [pid for pid in self.tree.living() if pid != self.tree.watched]
+        return [tree.name_of(pid) for pid in living[:NAMED]]
+
+    def patience(self):
+        """ms until there is something to do without being asked; what is to be told now is told."""
+        waits = [] if self.until is None else [self.until - time.monotonic()]
+        if self.output is not None and (due := self.output.due()) is not None:
+            waits.append(due)
+            news = self.output.news()
+            if news:
+                self.tell_if_there_is_room(output=news.decode("utf-8", "replace"))
+        return max(0.0, min(waits)) * 1000 + 1 if waits else None
+
+    def begin_to_read(self):
+        for fd in self.output.pipes:
+            self.poll.register(fd, select.POLLIN)
+
+    def read(self, fd):
+        try:
+            line, more = self.output.read(fd)
+        except EOFError:
+            self.poll.unregister(fd)
+            return
+        if line is not None:
+            self.tell_if_there_is_room(match=line.decode("utf-8", "replace"), more=more)
+
+    def tell(self, **packet):
+        try:
+            self.link.send(json.dumps(packet).encode("ascii"))
+        except OSError:
+            pass  # the worker is gone: the next look at the link says so
+
+    def tell_if_there_is_room(self, **packet):
+        """For what may be lost: the worker is busy, and the program must not wait for that."""
+        try:
+            self.link.send(json.dumps(packet).encode("ascii"), socket.MSG_DONTWAIT)
+        except OSError:
+            pass
+
+
+def _moved(fd):
+    """The descriptor out of the way of those that a program finds by number."""
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, first_fd() + MAX_FDS)
+    os.close(fd)
+    return moved
