@@ -51,6 +51,17 @@ def of(findings: list[Finding], area: str, *words: str) -> list[Finding]:
     return [f for f in findings if f.area == area and all(w in f"{f.name} {f.message} {f.hint}" for w in words)]
 
 
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _described_once(hermes_home: Path, described: Path) -> None:
+    """What the bundled tools say of themselves is found out once for all tests of this file."""
+    (hermes_home / "cache").symlink_to(described)
+
+
 @pytest.fixture
 def configured(hermes_home: Path) -> Path:
     """Where to write the operator's toolsets.toml."""
@@ -284,6 +295,17 @@ def test_what_is_switched_off(write_tool: Path, hermes_home: Path) -> None:
     }
     assert of(findings, "tools", "raed_file", "did you mean", "read_file")
     assert not of(findings, "tools", "asks for EXAMPLE_KEY")
+
+
+def test_what_strangers_wrote_drives_no_terminal(write_tool: Path, workspace: Path) -> None:
+    text = TOOL.format(name="mine", more="raise ValueError('\x1b[31mred\x07')", words="")
+    (write_tool / "\x1b[2Jodd.py").write_text(text, encoding="utf-8")
+    (write_tool / "mine.py").write_text(text, encoding="utf-8")
+    code, out, _err = run("doctor", cwd=workspace)
+    assert code == 0
+    assert "odd" in out
+    assert "red" in out
+    assert out.replace("\n", "").isprintable()
 
 
 # Files, and what is odd ---------------------------------------------------------------------------------------------

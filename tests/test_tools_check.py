@@ -29,6 +29,17 @@ REGISTER = f"registry.register('mine', 'own', {SCHEMA!r}, answer)\n"
 SOUND = HEAD + GOOD + REGISTER
 
 
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _described_once(hermes_home: Path, described: Path) -> None:
+    """What the bundled tools say of themselves is found out once for all tests of this file."""
+    (hermes_home / "cache").symlink_to(described)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Where the tool file under test lies, in a folder of its own."""

@@ -36,6 +36,9 @@ def _home(home: Path) -> Iterator[Finding]:
     if not os.access(home, os.R_OK | os.X_OK):
         yield Finding(AREA, str(home), "FAIL", "cannot be read", f"chmod u+rx {home}")
         return
+    if not os.access(home, os.W_OK | os.X_OK):
+        message = "you cannot write it: tools are described anew at each start, and cannot be switched on or off"
+        yield Finding(AREA, str(home), "warn", message, f"chmod u+wx {home}, or set HERMES_HOME")
     yield from _writers(home)
 
 
