@@ -6,6 +6,7 @@ hidden is made before a tool could make it, and cannot be moved away.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,7 +30,8 @@ def hide(spec: WorkerSpec, readable: dict[Path, Path], writable: dict[Path, Path
     What no tool may ever see is made where it is not there yet: a tool that made it would write what the operator's
     next command reads. What the policy hides is refused then."""
     asked = [Path(os.path.realpath(path)) for path in spec.policy.hide]
-    _check_hidden(spec, asked, [*readable, *writable])
+    if asked:
+        _check_hidden(spec, asked, [*readable, *writable])
     found = []
     for hidden in dict.fromkeys([*spec.hide, *asked]):
         for shown in (readable, writable):
@@ -71,17 +73,22 @@ def _must_be_there(spec: WorkerSpec, hidden: Path) -> None:
 
 def _in_system(spec: WorkerSpec, hidden: Path) -> list[Path]:
     """Where it shows in what a sandbox sees of the system, which is read-only: nothing there can be moved away."""
-    folders = [folder for folder in SYSTEM_FOLDERS if not os.path.islink(folder)]  # those are links inside too
-    files = [*SYSTEM_FILES, *(NETWORK_FILES if spec.policy.network == "host" else ())]
     found = []
-    for path in map(Path, filter(os.path.exists, (*folders, *files))):
-        real = path.resolve()
+    for path, real in _system(spec.policy.network == "host"):
         if real.is_relative_to(hidden):
             found.append(path)
         elif hidden.is_relative_to(real):
             _must_be_there(spec, hidden)
             found.append(path / hidden.relative_to(real))
     return found
+
+
+@functools.cache
+def _system(network: bool) -> list[tuple[Path, Path]]:
+    """What of the system is in sight, and where it really is: the machine's, which no tool can change."""
+    folders = [folder for folder in SYSTEM_FOLDERS if not os.path.islink(folder)]  # those are links inside too
+    names = [*folders, *SYSTEM_FILES, *(NETWORK_FILES if network else ())]
+    return [(Path(name), Path(os.path.realpath(name))) for name in names if os.path.exists(name)]
 
 
 def must_exist(paths: Iterable[Path]) -> None:
