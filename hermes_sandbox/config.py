@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,7 +21,7 @@ from hermes_sandbox import hermes_config, state, toolsets_file
 from hermes_sandbox.config_checks import USER
 from hermes_sandbox.dotenv import Secrets
 from hermes_sandbox.hermes_config import HermesConfig
-from hermes_sandbox.policy import UNSET, Layer, PolicyLayer, resolve
+from hermes_sandbox.policy import BUILT_IN_CEILING, UNSET, Layer, PolicyLayer, resolve
 from hermes_sandbox.toolsets_file import FILE
 
 __all__ = ["FILE", "USER", "Config", "Tool", "Toolset", "Variable", "load"]
@@ -108,8 +108,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         if own := self.tools.get(tool):
             found.append(Layer(f"tools.{tool}", own.policy, own.ceiling, bounded=belongs))
         found += self.operator.everything
-        found += self.operator.toolsets.get(toolset, ()) if belongs else ()
-        found += (self.operator.tool_layers[tool],) if tool in self.operator.tool_layers else ()
+        if belongs and (each := self.operator.terminal.get(toolset)):
+            found.append(_below_the_ceiling(each, found))
+        if belongs and (each := self.operator.toolsets.get(toolset)):
+            found.append(each)
+        if each := self.operator.tool_layers.get(tool):
+            found.append(each)
         if tool in self.granted:
             found.append(_granting(tool, self.granted[tool], found))
         return found
@@ -121,7 +125,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             or tool in self.granted
             or any(
                 tool in entry.tools
-                and (entry.policy.set_keys() or entry.ceiling.set_keys() or name in self.operator.toolsets)
+                and (
+                    entry.policy.set_keys()
+                    or entry.ceiling.set_keys()
+                    or name in self.operator.toolsets
+                    or name in self.operator.terminal
+                )
                 for name, entry in self.toolsets.items()
             )
         )
@@ -146,13 +155,30 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             yield from (entry.policy, entry.ceiling)
 
 
+def _below_the_ceiling(layer: Layer, below: Sequence[Layer]) -> Layer:
+    """Hermes' timeout is a default, and says nothing of the most that a call may ask for: the ceiling stays, unless it
+    is lower."""
+    asked, most = layer.policy.timeout, _most("timeout", below)
+    if asked is UNSET or most is UNSET:
+        return layer
+    return msgspec.structs.replace(layer, ceiling=PolicyLayer(timeout=max(asked, most)))
+
+
 def _granting(tool: str, names: Sequence[str], below: Sequence[Layer]) -> Layer:
     """The layer that adds variables to those that a tool has by the layers below, and to what a call may ask for."""
-    env = dict.fromkeys((*resolve(below).env, *names))
-    said = (each.ceiling.env for each in reversed(below) if (each.ceiling.env, each.policy.env) != (UNSET, UNSET))
-    most = next(said, UNSET)
-    ceiling = UNSET if most is UNSET else tuple(dict.fromkeys((*most, *names)))
-    return Layer(f"{state.FILE}: tools.{tool}", PolicyLayer(env=tuple(env)), PolicyLayer(env=ceiling), bounded=False)
+    env, most = resolve(below).env, _most("env", below)
+    ceiling = PolicyLayer() if most is UNSET else PolicyLayer(env=_joined(most, names))
+    return Layer(f"{state.FILE}: tools.{tool}", PolicyLayer(env=_joined(env, names)), ceiling, bounded=False)
+
+
+def _most(key: str, layers: Sequence[Layer]) -> Any:
+    """The ceiling of a key that `layers` leave."""
+    said = (getattr(part, key) for each in reversed(layers) for part in (each.ceiling, each.policy))
+    return next((value for value in said if value is not UNSET), BUILT_IN_CEILING.get(key, UNSET))
+
+
+def _joined(names: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*names, *more)))
 
 
 def load(home: Path) -> Config:
@@ -164,7 +190,7 @@ def load(home: Path) -> Config:
     for name, table in operator.tools.items():
         tools[name] = msgspec.structs.replace(tools.get(name, Tool()), **table)
     toolsets = {name: Toolset(**table) for name, table in data["toolsets"].items()}
-    for name in operator.own_toolsets:
+    for name in operator.toolsets:
         toolsets.setdefault(name, Toolset())
     return Config(
         core=data["core"],

@@ -9,7 +9,7 @@ writes it: the toolsets in use by default.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,16 @@ OF_HERMES = "tool_search"  # below tools: how Hermes offers many tools
 
 
 class HermesConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`everything`: layers of all tools; `toolsets`: name -> its layers, from weak to strong; `tools`: name -> what its
-    table says besides, and its layer. `chosen`: the toolsets in use by default; None is not said. `without_effect`:
-    path of a key -> why; `foreign`: sections that are not ours."""
+    """Layers: `everything` of all tools, `terminal` of the toolsets that Hermes' section means, `toolsets` and
+    `tool_layers` by name. `tools`: what the table of a tool says besides. `chosen`: the toolsets in use by default;
+    None is not said. `cwd`: the folder to work in, or "". `without_effect`: path of a key -> why; `foreign`: sections
+    that are not ours."""
 
     everything: tuple[Layer, ...] = ()
-    toolsets: Mapping[str, tuple[Layer, ...]] = {}
-    own_toolsets: tuple[str, ...] = ()
-    tools: Mapping[str, Mapping[str, Any]] = {}
+    terminal: Mapping[str, Layer] = {}
+    toolsets: Mapping[str, Layer] = {}
     tool_layers: Mapping[str, Layer] = {}
+    tools: Mapping[str, Mapping[str, Any]] = {}
     chosen: tuple[str, ...] | None = None
     disabled: tuple[str, ...] = ()
     cwd: str = ""
@@ -44,11 +45,8 @@ class HermesConfig(msgspec.Struct, frozen=True, kw_only=True):
     foreign: tuple[str, ...] = ()
 
     def layers(self) -> list[Layer]:
-        return [
-            *self.everything,
-            *(each for found in self.toolsets.values() for each in found),
-            *self.tool_layers.values(),
-        ]
+        named = (self.terminal, self.toolsets, self.tool_layers)
+        return [*self.everything, *(layer for layers in named for layer in layers.values())]
 
 
 def read(home: Path) -> HermesConfig:
@@ -59,21 +57,15 @@ def read(home: Path) -> HermesConfig:
         checks.table(data.get(name), f"{path}: {name}")
     _no_settings(data.get("runners"), f"{path}: runners")
     terminal = hermes_terminal.read(data.get("terminal"), f"{path}: terminal")
-    toolsets = {name: (each,) for name, each in terminal.layers.items()}
-    chosen, own = _toolsets(data.get("toolsets"), f"{path}: toolsets")
-    for name, found in own.items():
-        toolsets[name] = (*toolsets.get(name, ()), _layer(f"toolsets.{name}", found))
+    chosen, toolsets = _toolsets(data.get("toolsets"), f"{path}: toolsets")
     tools, disabled, without_effect = _tools(data.get("tools"), f"{path}: tools")
     everything = checks.entry(data.get("sandbox"), checks.POLICIES, f"{path}: sandbox")
     return HermesConfig(
         everything=(_layer("sandbox", everything),) if everything else (),
-        toolsets=toolsets,
-        own_toolsets=tuple(own),
-        tools={
-            name: {key: each for key, each in found.items() if key not in checks.POLICIES}
-            for name, found in tools.items()
-        },
+        terminal=terminal.layers,
+        toolsets={name: _layer(f"toolsets.{name}", found) for name, found in toolsets.items()},
         tool_layers={name: _layer(f"tools.{name}", found) for name, found in tools.items()},
+        tools={name: _without(found, checks.POLICIES) for name, found in tools.items()},
         chosen=chosen,
         disabled=disabled,
         cwd=terminal.cwd,
@@ -103,8 +95,11 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _layer(name: str, found: Mapping[str, Any]) -> Layer:
-    policies = {key: each for key, each in found.items() if key in checks.POLICIES}
-    return Layer(f"{FILE}: {name}", **policies, bounded=False)
+    return Layer(f"{FILE}: {name}", **_without(found, found.keys() - checks.POLICIES.keys()), bounded=False)
+
+
+def _without(found: Mapping[str, Any], keys: Container[str]) -> dict[str, Any]:
+    return {key: each for key, each in found.items() if key not in keys}
 
 
 def _toolsets(value: Any, where: str) -> tuple[tuple[str, ...] | None, dict[str, dict[str, Any]]]:

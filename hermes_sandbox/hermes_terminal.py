@@ -20,7 +20,6 @@ from hermes_sandbox.policy import Layer, PolicyLayer
 
 SOURCE = "config.yaml: terminal"
 TOOLSETS = ("terminal", "file", "code_execution")
-FOREGROUND_MOST = 600.0  # s; what a call may ask for in Hermes, where `timeout` is only the default
 CONTAINERS = ("docker", "singularity", "modal", "daytona")
 IMAGES = {f"{backend}_image": backend for backend in CONTAINERS}
 HERE = (".", "auto", "cwd")  # ways of Hermes to say: the current folder
@@ -93,9 +92,7 @@ class _Reader:
         place, own, cwd = dict(self._place()), dict(self._own()), self._cwd()
         layers = {name: Layer(SOURCE, PolicyLayer(**place), bounded=False) for name in TOOLSETS if place}
         if own:
-            most = max(own["timeout"], FOREGROUND_MOST) if "timeout" in own else msgspec.UNSET
-            policy, ceiling = PolicyLayer(**{**place, **own}), PolicyLayer(timeout=most)
-            layers["terminal"] = Layer(SOURCE, policy, ceiling, bounded=False)
+            layers["terminal"] = Layer(SOURCE, PolicyLayer(**{**place, **own}), bounded=False)
         idle = {f"terminal.{key}": reason for key, reason in sorted(self._idle.items())}
         return Terminal(layers=layers, without_effect=idle, cwd=cwd)
 

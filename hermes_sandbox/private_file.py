@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hermes_sandbox.errors import Refused
 
-LOCK = ".lock"
+LOCK = "state.lock"
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from hermes_sandbox.config import Config, load
 from hermes_sandbox.errors import Refused
 from hermes_sandbox.hermes_config import FILE
 from hermes_sandbox.hermes_terminal import WITHOUT_EFFECT
-from hermes_sandbox.policy import Policy, resolve
+from hermes_sandbox.policy import Layer, Policy, PolicyLayer, resolve
 
 TOML = """
 [toolsets.web]
@@ -161,14 +161,24 @@ def test_where_commands_run_holds_for_files_too_and_their_time_and_environment_d
     assert policy(config, "terminal", "liar").env == ()
 
 
-@pytest.mark.parametrize(("asked", "most"), [(180, 600.0), (900, 900.0)])
-def test_its_timeout_is_the_default_and_a_call_may_ask_for_more_as_in_hermes(
-    tmp_path: Path, asked: int, most: float
+@pytest.mark.parametrize(
+    ("asked", "sandbox", "most"),
+    [
+        (180, "", 3600.0),
+        (7200, "", 7200.0),
+        (180, "sandbox: {ceiling: {timeout: 5m}}", 300.0),
+        (400, "sandbox: {ceiling: {timeout: 5m}}", 400.0),
+        (180, "sandbox: {policy: {timeout: 20}}", 180.0),
+    ],
+)
+def test_its_timeout_is_a_default_and_says_nothing_of_the_most(
+    tmp_path: Path, asked: int, sandbox: str, most: float
 ) -> None:
-    config = made(tmp_path, f"terminal: {{timeout: {asked}}}")
-    layers = config.layers("terminal", "terminal")
+    layers = made(tmp_path, f"terminal: {{timeout: {asked}}}\n{sandbox}\n").layers("terminal", "terminal")
     assert resolve(layers).timeout == asked
-    assert layers[-1].ceiling.timeout == most
+    resolve([*layers, Layer("call", PolicyLayer(timeout=most))])
+    with pytest.raises(Refused, match="beyond the ceiling"):
+        resolve([*layers, Layer("call", PolicyLayer(timeout=most + 1))])
 
 
 def test_a_containers_limits_and_mounts(tmp_path: Path) -> None:

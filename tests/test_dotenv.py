@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_sandbox import dotenv
+from hermes_sandbox import dotenv, private_file
 from hermes_sandbox.dotenv import Secrets, put, read
 from hermes_sandbox.errors import Refused
 
@@ -166,7 +166,7 @@ def test_a_new_one_is_ours_alone(tmp_path: Path) -> None:
     put(home, {"NAME": "value"})
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert [path.name for path in home.iterdir() if path.name not in (".env", ".lock")] == []
+    assert [path.name for path in home.iterdir() if path.name not in (".env", private_file.LOCK)] == []
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

@@ -48,9 +48,10 @@ def disable_command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -
       hermes-sandbox tools disable terminal
     """
     home = _home(ctx)
+    config = load(home)
     with supervisor(ctx) as tools:
         toolsets = tools.toolsets()
-    off = {_meant(name, toolsets, load(home).tools) for name in names}
+    off = {_meant(name, toolsets, config.tools) for name in names}
     state.update(home, lambda kept: _replaced(kept, disabled={*kept.disabled, *off}, env=kept.env))
     if as_json:
         click.echo(msgspec.json.encode({"disabled": sorted(off)}))
