@@ -234,6 +234,19 @@ def test_the_policies_are_tried_and_no_tool_is_run(write_tool: Path, configured:
     assert not [name for name in sys.modules if name.startswith("tools.")]
 
 
+def test_an_interpreter_that_is_configured(configured: Path, tmp_path: Path) -> None:
+    ours = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]
+    configured.write_text(f'[defaults]\npython = "{ours}"\n', encoding="utf-8")
+    assert [f.status for f in of(look(), "machine", "python", ours, "by python (defaults)")] == ["ok"]
+    shim = tmp_path / "python3"
+    shim.write_text(f'#!/bin/sh\nexec {ours} "$@"\n', encoding="utf-8")
+    shim.chmod(0o755)
+    configured.write_text(f'[defaults]\npython = "{shim}"\n', encoding="utf-8")
+    findings = look()
+    assert [f.status for f in of(findings, "machine", "python", "is a script")] == ["FAIL"]
+    assert [f.status for f in of(findings, "policy", "the default policy", "is a script")] == ["FAIL"]
+
+
 # Tools ----------------------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +337,13 @@ def test_a_home_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "home").write_text("", encoding="utf-8")
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
     assert of(look(), "files", "home", "is no folder")[0].status == "FAIL"
+
+
+def test_files_where_folders_should_be(tmp_path: Path) -> None:
+    for name in ("tools", "cache"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    found = of(look_at_files(tmp_path), "files", "is no folder")
+    assert [(f.name, f.status) for f in found] == [(str(tmp_path / name), "warn") for name in ("tools", "cache")]
 
 
 def test_a_home_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

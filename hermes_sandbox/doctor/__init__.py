@@ -13,8 +13,10 @@ from pathlib import Path
 from hermes_sandbox import config as configuration
 from hermes_sandbox.config import Config
 from hermes_sandbox.doctor import files, machine, policies, tiers, tools
+from hermes_sandbox.errors import SandboxError
 from hermes_sandbox.findings import Finding, found_by, of_error
 from hermes_sandbox.home import get_hermes_home
+from hermes_sandbox.policy import Policy, resolve
 from hermes_sandbox.supervisor import AsyncSupervisor
 from hermes_sandbox.trial import Trials
 
@@ -43,7 +45,7 @@ def _configuration(home: Path, found: list[Finding]) -> Config | None:
 async def _examine(home: Path, config: Config | None, chosen: Sequence[str] | None, found: list[Finding]) -> None:
     async with Trials(config or Config(), home) as trials:
         found += await found_by("tier", tiers.look(trials))
-        found += await found_by("machine", machine.look(trials))
+        found += await found_by("machine", machine.look(trials, _usual(config)))
         found += await found_by("runner", policies.look_at_runners(trials))
         found += await found_by("files", files.look(home, config))
         if config is None:
@@ -53,3 +55,11 @@ async def _examine(home: Path, config: Config | None, chosen: Sequence[str] | No
             found += trouble
             found += await found_by("tools", tools.look(known, supervisor, config))
         found += await found_by("policy", policies.look(trials, known, config))
+
+
+def _usual(config: Config | None) -> Policy:
+    """The default policy; the built-in one where that cannot be had, which is told with the policies."""
+    try:
+        return resolve(config.layers()) if config is not None else Policy()
+    except SandboxError:
+        return Policy()

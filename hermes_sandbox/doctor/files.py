@@ -14,6 +14,8 @@ AREA = "files"
 # Whoever writes these decides what tools there are and what they may do.
 GRANTING = ("", "tools", "toolsets.toml", "config.yaml", "state.json", ".env")
 
+FOLDERS = {"tools": "no tool of yours is found", "cache": "tools are described anew at each start"}
+
 
 async def look(home: Path, config: Config | None) -> list[Finding]:
     if config is None:
@@ -39,7 +41,14 @@ def _home(home: Path) -> Iterator[Finding]:
     if not os.access(home, os.W_OK | os.X_OK):
         message = "you cannot write it: tools are described anew at each start, and cannot be switched on or off"
         yield Finding(AREA, str(home), "warn", message, f"chmod u+wx {home}, or set HERMES_HOME")
+    yield from _folders(home)
     yield from _writers(home)
+
+
+def _folders(home: Path) -> Iterator[Finding]:
+    for name, lost in FOLDERS.items():
+        if (path := home / name).exists() and not path.is_dir():
+            yield Finding(AREA, str(path), "warn", f"is no folder: {lost}", f"move it away: mv {path} {path}.old")
 
 
 def _writers(home: Path) -> Iterator[Finding]:

@@ -40,24 +40,25 @@ PROGRAMS = {
 PACKAGES = {"rg": "ripgrep"}
 
 
-async def look(trials: Trials) -> list[Finding]:
+async def look(trials: Trials, usual: Policy) -> list[Finding]:
+    """`usual`: the policy of what says nothing else."""
     found: list[Finding] = []
     for name, check in _CHECKS.items():
         try:
-            found += [finding async for finding in check(trials)]
+            found += [finding async for finding in check(trials, usual)]
         except Exception as error:
             found.append(of_error(AREA, name, error))
     return found
 
 
-async def _kernel(_trials: Trials) -> AsyncIterator[Finding]:
+async def _kernel(_trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
     release = os.uname().release
     numbers = tuple(map(int, re.findall(r"\d+", release)[:2]))
     lost = [what for version, what in KERNEL.items() if numbers < version]
     yield Finding(AREA, "kernel", "warn" if lost else "ok", "; ".join([f"Linux {release}", *lost]))
 
 
-async def _bubblewrap(trials: Trials) -> AsyncIterator[Finding]:
+async def _bubblewrap(trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
     try:
         program = bubblewrap.find()
     except Exception as error:
@@ -79,7 +80,7 @@ async def _said(trials: Trials, argv: list[str]) -> str:
     return exchange.stdout.text.partition("\n")[0]
 
 
-async def _cgroups(_trials: Trials) -> AsyncIterator[Finding]:
+async def _cgroups(_trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
     groups = await asyncio.get_running_loop().run_in_executor(None, cgroups.probe)
     have = [f"{limit} by {groups.mechanism(limit)}" for limit in LIMITS if groups.can(limit)]
     lack = [f"{limit} by none: {instead}" for limit, instead in LIMITS.items() if not groups.can(limit)]
@@ -87,30 +88,32 @@ async def _cgroups(_trials: Trials) -> AsyncIterator[Finding]:
     yield Finding(AREA, "cgroups", "warn" if lack else "ok", "; ".join([*have, *lack]), hint)
 
 
-async def _python(trials: Trials) -> AsyncIterator[Finding]:
-    verdict = await trials.judge(Policy(tier="process"))
-    yield _interpreter(verdict.python)
+async def _python(trials: Trials, usual: Policy) -> AsyncIterator[Finding]:
+    verdict = await trials.judge(Policy(tier="process", python=usual.python))
+    yield _interpreter(usual, verdict.python)
 
 
-def _interpreter(version: str) -> Finding:
+def _interpreter(usual: Policy, version: str) -> Finding:
     """`version` is what a worker said of itself; "" if none started."""
-    ours = interpreters.own()
-    told = f"{version or 'starts no worker'}: {ours.path}"
-    if sys.prefix != sys.base_prefix:
+    try:
+        found = interpreters.find(usual.python) if usual.python else interpreters.own()
+        told = f"{version or 'starts no worker'}: {found.path}"
+        if not version:
+            interpreters.find(str(found.path))
+            return Finding(AREA, "python", "FAIL", told)
+    except interpreters.NoInterpreter as error:
+        return Finding(AREA, "python", "FAIL", str(error), error.hint)
+    if usual.python:
+        told += f", by python ({usual.sources['python']})"
+    elif sys.prefix != sys.base_prefix:
         told += f", the one that the virtual environment {sys.prefix} was made of"
-    if not version:
-        try:
-            interpreters.find(str(ours.path))
-        except interpreters.NoInterpreter as error:
-            return Finding(AREA, "python", "FAIL", f"{told}: {error}", error.hint)
-        return Finding(AREA, "python", "FAIL", told)
-    if not any(ours.path.is_relative_to(folder) for folder in (ours.prefix, *bubblewrap.SYSTEM_FOLDERS)):
+    if not any(found.path.is_relative_to(folder) for folder in (found.prefix, *bubblewrap.SYSTEM_FOLDERS)):
         hint = "install this Python so that its program lies in its own prefix"
-        return Finding(AREA, "python", "warn", f"{told}, outside of {ours.prefix}: a sandbox cannot see it", hint)
+        return Finding(AREA, "python", "warn", f"{told}, outside of {found.prefix}: a sandbox cannot see it", hint)
     return Finding(AREA, "python", "ok", told)
 
 
-async def _id_maps(_trials: Trials) -> AsyncIterator[Finding]:
+async def _id_maps(_trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
     if os.geteuid() != 0:
         return
     folder = Path.cwd()
@@ -141,7 +144,7 @@ def _map(folder: Path) -> None:
         stage.forget_maps()
 
 
-async def _programs(_trials: Trials) -> AsyncIterator[Finding]:
+async def _programs(_trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
     for program, lost in PROGRAMS.items():
         path = shutil.which(program, path=SAFE_PATH)
         if path is not None:
@@ -153,7 +156,7 @@ async def _programs(_trials: Trials) -> AsyncIterator[Finding]:
         yield Finding(AREA, program, "warn", f"{where}: {lost}", hint)
 
 
-_CHECKS: dict[str, Callable[[Trials], AsyncIterator[Finding]]] = {
+_CHECKS: dict[str, Callable[[Trials, Policy], AsyncIterator[Finding]]] = {
     "kernel": _kernel,
     "bubblewrap": _bubblewrap,
     "cgroups": _cgroups,
