@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from hermes_sandbox import config as configuration
 from hermes_sandbox import keys
 from hermes_sandbox.bundled import bundled
@@ -24,7 +22,8 @@ from hermes_sandbox.discovery import MAX_SOURCE, FactsCache, ModuleFile, read_wh
 from hermes_sandbox.errors import SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, Watch
 from hermes_sandbox.findings import Finding, of_error
-from hermes_sandbox.policy import Policy, resolve
+from hermes_sandbox.gates import Gates
+from hermes_sandbox.policy import PolicyLayer, resolve
 from hermes_sandbox.registry import DescribeCache, ToolInfo
 from hermes_sandbox.supervisor import AsyncSupervisor
 from hermes_sandbox.toolsource import Source
@@ -149,7 +148,7 @@ class _Loader:
         """The tools that it registers, and what there is to say of them; no tools where no worker can be had."""
 
         async def describe(module: ModuleFile, params: wire.Describe, watch: Watch) -> Exchange:
-            async with trials.worker(_bare(self._config), module.contents) as worker:
+            async with trials.worker(gates.base(network=False), module.contents) as worker:
                 exchange = await worker.request(params, watch)
             if module.name == self._name:
                 self._exchange = exchange
@@ -159,6 +158,7 @@ class _Loader:
             raise Unavailable("nothing is checked here")
 
         catalog = Catalog(self._config, [self._scratch], DescribeCache(self._scratch), describe, never)
+        gates = Gates(self._config, catalog, None, PolicyLayer())
         try:
             registry = await catalog.registry()
         except SandboxError as error:
@@ -195,13 +195,6 @@ class _Loader:
         raw: dict[Any, dict[str, Any]] = {entry.get("name"): entry for entry in done.registrations}
         for tool in tools:
             yield from _schema(tool, raw[tool.name]["schema"])
-
-
-def _bare(config: Config) -> Policy:
-    """What a module is described under: the default policy, without anything that is granted."""
-    policy = resolve(config.layers())
-    network = policy.network if policy.tier == "process" else "none"
-    return msgspec.structs.replace(policy, env=(), read=(), write=(), network=network)
 
 
 # What it registers ----------------------------------------------------------------------------------------------------

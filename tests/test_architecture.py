@@ -71,7 +71,8 @@ IMPORTS = {
     "toolsets_file": "bundled config_checks",
     "sync": "config events exchange gates policy registry results supervisor",
     "toolcheck": (
-        "bundled catalog config discovery exchange findings keys policy registry supervisor toolsource trial workspace"
+        "bundled catalog config discovery exchange findings gates keys policy registry supervisor toolsource "
+        "trial workspace"
     ),
     "toolsets": "config registry",
     "units": "",
