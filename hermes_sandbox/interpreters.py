@@ -33,11 +33,13 @@ class NoInterpreter(ValueError):
 
 
 class Interpreter(msgspec.Struct, frozen=True):
-    """`path` is the file itself, behind all links; `prefix` the folder that holds all of the installation."""
+    """`path` is the file itself, behind all links; `prefix` the folder that holds all of the installation, and `alias`
+    another name of that, by which programs may call for it."""
 
     path: Path
     prefix: Path
     version: tuple[int, int]
+    alias: Path | None = None
 
     @property
     def like_ours(self) -> bool:
@@ -48,7 +50,8 @@ class Interpreter(msgspec.Struct, frozen=True):
 def own() -> Interpreter:
     """The base interpreter of this process."""
     path = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    return Interpreter(Path(path), Path(sys.base_prefix), sys.version_info[:2])
+    prefix = Path(os.path.realpath(sys.base_prefix))
+    return Interpreter(Path(path), prefix, sys.version_info[:2], Path(sys.base_prefix))
 
 
 def find(path: str) -> Interpreter:

@@ -148,8 +148,9 @@ class Runner:
     def _sources(self, started: Started) -> tuple[Path, Identity, dict[Path, Path], dict[Path, Path]]:
         """bwrap's path, who runs it, and where each folder is bound from."""
         spec, program = started.spec, Path(self._bwrap)
-        prefix = [] if _is_system(started.python.path) else [started.python.prefix]
-        shared = [*prefix, *(path for path in map(Path, packages(spec.policy)) if not _is_system(path))]
+        python = started.python
+        prefixes = [] if _is_system(python.path) else dict.fromkeys((python.prefix, python.alias or python.prefix))
+        shared = [*prefixes, *(path for path in map(Path, packages(spec.policy)) if not _is_system(path))]
         granted = [Path(path) for path in spec.policy.read]
         writable = [spec.workspace, *(Path(path) for path in spec.policy.write)]
         sight.must_exist(granted + writable)

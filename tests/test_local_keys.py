@@ -188,6 +188,23 @@ def test_the_worker_runs_on_the_interpreter_that_was_named(run: Run, tier: str, 
     assert run("/bin/sh", "-c", EXE, tier=tier, python=str(link)).stdout_tail == f"{PYTHON}\n"
 
 
+def test_our_own_may_be_installed_behind_a_link(workspace: Path, tmp_path: Path) -> None:
+    """As where `current` leads to a version: it runs by its real path, and what names it by the link finds it too."""
+    link = tmp_path / "current"
+    link.symlink_to(interpreters.own().prefix)
+    python = str(link / "bin" / Path(PYTHON).name)
+    code = f"""
+import sys
+from hermes_sandbox import Supervisor
+with Supervisor(workspace={str(workspace)!r}) as supervisor:
+    print(supervisor.exec(["/bin/sh", "-c", {EXE!r}]).stdout_tail, end="")
+    print(supervisor.exec([{python!r}, "-c", "print(42)"]).stdout_tail, end="")
+"""
+    env = {"PYTHONPATH": f"{ROOT}:{sysconfig.get_paths()['purelib']}", "PATH": os.environ["PATH"]}
+    out = subprocess.check_output([python, "-c", code], encoding="utf-8", env=env, cwd=workspace, timeout=50)
+    assert out.split() == [PYTHON, "42"]
+
+
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("python", list(filter(supported, OTHERS)) or [pytest.param("", marks=pytest.mark.skip)])
 def test_an_interpreter_of_another_version_runs_tools(workspace: Path, tier: str, python: str) -> None:
