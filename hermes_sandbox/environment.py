@@ -36,7 +36,8 @@ def value_of(name: str, secrets: Mapping[str, str]) -> str | None:
 def search_path(policy: Policy, workspace: Path) -> str:
     """PATH for a command: the folders of ours that lie in the workspace or below what the policy shows, then the
     system's. On tier process everything is in sight."""
-    shown = [workspace, Path(sys.base_prefix), *map(Path, (*policy.read, *policy.write))]
+    python = Path(os.path.realpath(policy.python)).parent.parent if policy.python else Path(sys.base_prefix)
+    shown = [workspace, python, *map(Path, (*policy.read, *policy.write))]
     ours = [Path(entry) for entry in os.environ.get("PATH", "").split(":") if entry.startswith("/")]
     if policy.tier != "process":
         ours = [entry for entry in ours if any(entry.is_relative_to(folder) for folder in shown)]

@@ -37,6 +37,8 @@ def test_a_search_path_has_only_what_is_in_sight(tmp_path: Path, monkeypatch: py
     policy = Policy(read=(str(shown),))
     assert search_path(policy, tmp_path / "ws") == f"{inside}:{shown}:{SAFE_PATH}"
     assert str(outside) in search_path(Policy(tier="process"), tmp_path / "ws")
+    chosen = Policy(python=str(outside / "python3"))  # its installation is shown
+    assert search_path(chosen, tmp_path / "ws") == f"{outside}:{inside}:{SAFE_PATH}"
 
 
 def test_a_command_of_the_workspaces_environment_is_found(
