@@ -12,6 +12,7 @@ _HOMES = {
     "AsyncSupervisor": "hermes_sandbox.supervisor",
     "Supervisor": "hermes_sandbox.sync",
     "CallResult": "hermes_sandbox.results",
+    "ProcessEvent": "hermes_sandbox.events",
     "PolicyLayer": "hermes_sandbox.policy",
     "SandboxError": "hermes_sandbox.errors",
     "get_hermes_home": "hermes_sandbox.home",

@@ -8,9 +8,10 @@ it, and then says nothing any more: what was known to run there is told to have 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 import msgspec
 
@@ -85,43 +86,67 @@ class Known:
         self._hub.publish(msgspec.convert(event, ProcessEvent))
 
 
-class Hub:
+class Queue:
+    """The events of one subscription that nobody has taken yet."""
+
     def __init__(self) -> None:
-        self._subscriptions: list[Events] = []
+        self._events: deque[ProcessEvent] = deque()
+        self._lost = 0
 
-    def subscribe(self) -> Events:
-        events = Events(self)
-        self._subscriptions.append(events)
-        return events
+    def __len__(self) -> int:
+        return len(self._events)
 
-    def drop(self, events: Events) -> None:
-        if events in self._subscriptions:
-            self._subscriptions.remove(events)
+    def put(self, event: ProcessEvent) -> None:
+        if len(self._events) >= MAX_QUEUED:
+            self._events.popleft()
+            self._lost += 1
+        self._events.append(event)
+
+    def take(self) -> ProcessEvent:
+        event, lost = self._events.popleft(), self._lost
+        self._lost = 0
+        return msgspec.structs.replace(event, lost=lost) if lost else event
+
+
+class Subscriber(Protocol):
+    def put(self, event: ProcessEvent) -> None: ...
+    def close(self) -> None: ...
+
+
+class Hub:
+    """Hands each event to all who subscribed."""
+
+    def __init__(self) -> None:
+        self._subscribers: list[Subscriber] = []
+
+    def add(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    def drop(self, subscriber: Subscriber) -> None:
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
 
     def publish(self, event: ProcessEvent) -> None:
-        for events in self._subscriptions:
-            events.put(event)
+        for subscriber in self._subscribers:
+            subscriber.put(event)
 
     def close(self) -> None:
-        for events in list(self._subscriptions):
-            events.close()
+        while self._subscribers:
+            self._subscribers.pop().close()
 
 
 class Events:
-    """One subscription: an asynchronous iterator that ends when it, or its supervisor, is closed."""
+    """One subscription: an asynchronous iterator. It ends when it, or its supervisor, is closed and all is taken."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._queue: deque[ProcessEvent] = deque()
-        self._lost = 0
+        self._queue = Queue()
         self._more = asyncio.Event()
         self._closed = False
+        hub.add(self)
 
     def put(self, event: ProcessEvent) -> None:
-        if len(self._queue) >= MAX_QUEUED:
-            self._queue.popleft()
-            self._lost += 1
-        self._queue.append(event)
+        self._queue.put(event)
         self._more.set()
 
     def close(self) -> None:
@@ -138,6 +163,41 @@ class Events:
                 raise StopAsyncIteration
             self._more.clear()
             await self._more.wait()
-        event, lost = self._queue.popleft(), self._lost
-        self._lost = 0
-        return msgspec.structs.replace(event, lost=lost) if lost else event
+        return self._queue.take()
+
+
+class SyncEvents:
+    """One subscription for a thread that is not the hub's: an iterator with the same end."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._queue = Queue()
+        self._changed = threading.Condition()
+        self._closed = False
+        hub.add(self)
+
+    def put(self, event: ProcessEvent) -> None:
+        with self._changed:
+            self._queue.put(event)
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._hub.drop(self)
+
+    def get(self, timeout: float | None = None) -> ProcessEvent | None:
+        """The next event; None if there is none within `timeout` s, or none will come any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._queue) or self._closed, timeout)
+            return self._queue.take() if self._queue else None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ProcessEvent:
+        event = self.get()
+        if event is None:
+            raise StopIteration
+        return event

@@ -72,8 +72,8 @@ class AsyncSupervisor:
         self._config = config.load(self._home)
         self._workspaces = Workspaces(Path(workspace) if workspace is not None else None)
         hide = (self._home.resolve(), get_hermes_home().resolve())
-        self._hub = Hub()
-        self._pool = Pool(hide=hide, writable=self._config.writable(), hub=self._hub)
+        self.hub = Hub()
+        self._pool = Pool(hide=hide, writable=self._config.writable(), hub=self.hub)
         folders = tool_folders if tool_folders is not None else (bundled("tool_modules"), self._home / "tools")
         self._catalog = Catalog(self._config, folders, DescribeCache(self._home), self._ask_describe, self._ask_check)
         self._gates = Gates(self._config, self._catalog, toolset_filter, as_layer(policy) or PolicyLayer())
@@ -132,7 +132,7 @@ class AsyncSupervisor:
 
     def events(self) -> Events:
         """News of background programs from here on: an asynchronous iterator of ProcessEvent."""
-        return self._hub.subscribe()
+        return Events(self.hub)
 
     # Calls --------------------------------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class AsyncSupervisor:
         self._closed = True
         try:
             await self._pool.close()
-            self._hub.close()
+            self.hub.close()
         finally:
             await self._workspaces.close()
 

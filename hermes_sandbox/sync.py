@@ -7,14 +7,13 @@ for its end: nothing that a call started outlives it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import AsyncIterable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hermes_sandbox.config import Toolset
-from hermes_sandbox.events import Events, ProcessEvent
+from hermes_sandbox.events import SyncEvents
 from hermes_sandbox.exchange import OutputHandler
 from hermes_sandbox.gates import Asked
 from hermes_sandbox.policy import Policy, PolicyLayer
@@ -23,41 +22,6 @@ from hermes_sandbox.results import CallResult
 from hermes_sandbox.supervisor import DEFAULT_TASK, AsyncSupervisor
 
 T = TypeVar("T")
-
-
-class SyncEvents:
-    """A subscription to news of background programs, for one thread: an iterator that ends when it, or its supervisor,
-    is closed."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, events: Events) -> None:
-        self._loop = loop
-        self._events = events
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> ProcessEvent:
-        event = self.get()
-        if event is None:
-            raise StopIteration
-        return event
-
-    def get(self, timeout: float | None = None) -> ProcessEvent | None:
-        """The next event; None when there is none within `timeout` s, or when it is closed."""
-
-        async def wait() -> ProcessEvent | None:
-            with contextlib.suppress(StopAsyncIteration, TimeoutError):
-                async with asyncio.timeout(timeout):
-                    return await anext(self._events)
-            return None
-
-        if self._loop.is_closed():
-            return None
-        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
-
-    def close(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._events.close)
 
 
 class Supervisor:
@@ -149,11 +113,12 @@ class Supervisor:
         return self._wait(work)
 
     def events(self) -> SyncEvents:
-        """News of background programs from here on."""
-        return SyncEvents(self._loop, asyncio.run_coroutine_threadsafe(self._subscribe(), self._loop).result())
+        """News of background programs from here on: an iterator of ProcessEvent, to be read on any one thread."""
 
-    async def _subscribe(self) -> Events:
-        return self._supervisor.events()
+        async def subscribe() -> SyncEvents:
+            return SyncEvents(self._supervisor.hub)
+
+        return self._wait(subscribe())
 
     def cancel(self, task_id: str = DEFAULT_TASK) -> None:
         """End the task's running calls, which then return with outcome `cancelled`. From any thread, and from a signal

@@ -35,7 +35,7 @@ class Shell:
         if not os.path.isdir(self.folder):
             raise Problem("workdir: %s is no folder" % self.folder)
         self.pty = bool(args.get("pty"))
-        self.script = _shell.script(self.state, args["command"].encode("utf-8", "surrogateescape"), self.pty)
+        self.command = args["command"]
         # A shell that has a state finds its variables there: one that was unset must not come back.
         self.env = dict(os.environ) if self.state.is_new else {}
         self.env["PWD"] = self.folder
@@ -48,16 +48,17 @@ class Shell:
             self.notes.append("the working folder %s is gone: the command started in %s" % (folder, found))
         return found
 
-    def written_script(self):
-        """A descriptor of its script."""
+    def script(self, answer):
+        """A descriptor of its script; `answer` as in _shell.script."""
+        command = self.command.encode("utf-8", "surrogateescape")
         script = os.memfd_create("script")
-        left = memoryview(self.script)
+        left = memoryview(_shell.script(self.name, self.state, command, self.pty, answer))
         while left:
             left = left[os.write(script, left) :]
         return script
 
-    def arguments(self, script, answer):
-        return _shell.arguments(self.name, self.path, script, answer)
+    def arguments(self, script):
+        return _shell.arguments(self.name, script, self.command)
 
     def keep(self, answer, workdir):
         """Take over the state that the shell wrote."""
@@ -88,11 +89,12 @@ def in_front(args, task_id):
     programs = sandbox.programs
     timeout, grace = _times(programs.call, args.get("timeout"))
     begun, first = time.monotonic(), programs.first_fd()
-    script = shell.written_script()
+    script = shell.script(first + 1)
     reading, writing = os.pipe()
     try:
         done = programs.run(
-            shell.arguments(first, first + 1),
+            shell.path,
+            shell.arguments(first),
             shell.env,
             shell.folder,
             args["command"],
@@ -168,10 +170,11 @@ def in_background(args, task_id):
         shell = Shell(args, task_id)
     except Problem as problem:
         return tool_error(problem)
-    script = shell.written_script()
+    script = shell.script(None)
     try:
         started = programs.start(
-            shell.arguments(programs.first_fd(), None),
+            shell.path,
+            shell.arguments(programs.first_fd()),
             shell.env,
             shell.folder,
             args["command"],

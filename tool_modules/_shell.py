@@ -22,6 +22,8 @@ import shlex
 
 MAX_STATE = 4 << 20  # bytes
 END = b"end"
+NAMED = 60  # characters of a command that a list of processes shows
+_BEGIN = {"bash": b"shopt -s expand_aliases\n", "sh": b""}
 
 # What a shell prints of itself, in parts that a NUL ends: it can be in none of them.
 _PARTS = {
@@ -63,37 +65,37 @@ def find(shell):
     return next((path for path in ("/bin/" + shell, "/usr/bin/" + shell) if os.access(path, os.X_OK)), None)
 
 
-def arguments(shell, path, script, answer):
-    """The command line of a shell that finds its script in, and writes its state to, these descriptors of its
-    parent's; `answer` None: nobody wants its state."""
+def arguments(shell, script, command):
+    """The command line of a shell that finds its script in this descriptor of its parent's. In a list of processes it
+    shows its command."""
+    name = "%s: %s" % (shell, " ".join(command.split())[:NAMED])
+    options = ["--noprofile", "--norc"] if shell == "bash" else []
+    return [name, *options, "-c", '. /proc/$PPID/fd/%d >/dev/null 2>&1; eval "$__hs_boot"' % script, shell]
+
+
+def script(shell, state, command, terminal, answer):
+    """What a shell reads first: its state, then texts for `eval`. `terminal`: it has one, and TERM should say which;
+    `answer`: the descriptor of its parent's that it writes its new state to, None: nobody wants it."""
+    lines = [_BEGIN[shell], state.restore]
+    if terminal:
+        lines.append(b"case ${TERM-dumb} in dumb) TERM=xterm-256color; export TERM;; esac\n")
+    texts = {b"boot": _boot(shell, answer).encode(), b"options": state.options, b"command": command}
+    for name, text in texts.items():
+        lines.append(b"__hs_" + name + b"='" + text.replace(b"'", b"'\\''") + b"'\n")
+    return b"".join(lines)
+
+
+def _boot(shell, answer):
     builtin = "builtin " if shell == "bash" else ""  # the command may have made functions of these names
     parts = " ".join("%s%s; %sprintf '\\0';" % (builtin, part, builtin) for part in _PARTS[shell])
     dump = "%sprintf '%%s\\0' \"${PWD-}\"; %s %sprintf %s" % (builtin, parts, builtin, END.decode())
+    place = os.devnull if answer is None else "/proc/$PPID/fd/%d" % answer
     write = (
-        '{ __hs_code=$?; case ${__hs_done-} in "") __hs_done=1; set +e; { %s; } >%s;; esac; set +x; } '
-        "2>/dev/null" % (dump, os.devnull if answer is None else "/proc/$PPID/fd/%d" % answer)
-    )
-    boot = (
-        "%s. /proc/$PPID/fd/%d >/dev/null 2>&1; trap %s EXIT; "
-        'eval "unset __hs_options __hs_command; $__hs_options; $__hs_command"; %s; exit $__hs_code'
-        % (
-            "shopt -s expand_aliases; " if shell == "bash" else "",
-            script,
-            shlex.quote(write + "; exit $__hs_code"),
-            write,
-        )
-    )
-    return [path, *(["--noprofile", "--norc"] if shell == "bash" else []), "-c", boot, shell]
-
-
-def script(state, command, terminal):
-    """What a shell reads first. `terminal`: it has one, and TERM should say which."""
-    lines = [state.restore]
-    if terminal:
-        lines.append(b"case ${TERM-dumb} in dumb) TERM=xterm-256color; export TERM;; esac\n")
-    for name, text in ((b"__hs_options", state.options), (b"__hs_command", command)):
-        lines.append(name + b"='" + text.replace(b"'", b"'\\''") + b"'\n")
-    return b"".join(lines)
+        '{ __hs_code=$?; case ${__hs_done-} in "") __hs_done=1; set +e; { %s; } >%s;; esac; set +x; } 2>/dev/null'
+    ) % (dump, place)
+    at_exit = shlex.quote(write + "; exit $__hs_code")
+    command = 'eval "unset __hs_boot __hs_options __hs_command; $__hs_options; $__hs_command"'
+    return "trap %s EXIT; %s; %s; exit $__hs_code" % (at_exit, command, write)
 
 
 def parse(shell, answer):

@@ -38,11 +38,12 @@ PATIENCE = 1.0  # s on top of a grace that a guard may take to end its tree; the
 
 
 class Program:
-    """What to start. `stdio`: its three descriptors, or the one of its terminal, whose path is `tty`. `fds`: what it
-    finds as /proc/$PPID/fd/N, with N from `first_fd()` on. `keep`: what it leaves running is kept; `life`: s until it
-    is ended, None: no limit."""
+    """What to start: the program at `path`, as `argv`. `stdio`: its three descriptors, or the one of its terminal, whose
+    path is `tty`. `fds`: what it finds as /proc/$PPID/fd/N, with N from `first_fd()` on. `keep`: what it leaves running
+    is kept; `life`: s until it is ended, None: no limit."""
 
-    def __init__(self, argv, env, cwd, stdio, tty=None, fds=(), keep=False, life=None):
+    def __init__(self, path, argv, env, cwd, stdio, tty=None, fds=(), keep=False, life=None):
+        self.path = path
         self.argv = argv
         self.env = env
         self.cwd = cwd
@@ -60,7 +61,7 @@ class Program:
             actions = [(os.POSIX_SPAWN_OPEN, 0, self.tty, os.O_RDWR, 0)]
             actions += [(os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)]
         return os.posix_spawn(
-            self.argv[0], self.argv, self.env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=DEFAULTED
+            self.path, self.argv, self.env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=DEFAULTED
         )
 
 
@@ -94,7 +95,7 @@ class Guard:
         if started is None:
             raise OSError(errno.ESRCH, "its guard is gone")
         if "errno" in started:
-            raise OSError(started["errno"], os.strerror(started["errno"]), program.argv[0])
+            raise OSError(started["errno"], os.strerror(started["errno"]), program.path)
         self.program = started["pid"]
 
     def receive(self):

@@ -244,11 +244,11 @@ class Init:
         except OSError:
             pass  # no descriptor left, say: the count is for information, the end is not
         if self.tree.pid_namespace:
-            self.tree.signal(signal.SIGKILL)  # one signal reaches all at once
+            self.tree.kill()  # one signal reaches all at once
             self.reap(0)
             return
         while True:  # a walk over /proc may miss what is being forked meanwhile: look again until nothing is left
-            self.tree.signal(signal.SIGKILL)
+            self.tree.kill()
             if self.reap():
                 return
             time.sleep(0.002)

@@ -128,8 +128,7 @@ class Foreground:
             self.done.left = packet.get("kept") or packet.get("left", [])
             self.kept, self.gone = "kept" in packet, "gone" in packet
         elif fd not in self.pipes:
-            if self.programs.background.hear(fd):
-                self.poll.unregister(fd)
+            self.programs.background.hear(fd)  # a link that is over is closed, and with that out of the poll
         elif self.read(fd) == b"":
             self.poll.unregister(fd)
 
@@ -217,7 +216,7 @@ class Programs:
             for fd in ready:
                 self.background.hear(fd)
 
-    def run(self, argv, env, cwd, command, timeout, grace, size=None, fds=(), pipes=()):
+    def run(self, path, argv, env, cwd, command, timeout, grace, size=None, fds=(), pipes=()):
         """Run a program in front, without input. `size`: (rows, columns) of a terminal for it, None: pipes. `fds`: what
         it finds as /proc/$PPID/fd/N; `pipes`: (descriptor, name) of further pipes to read; `command`: its name, if it
         goes on in the background. Raises OSError when it cannot be started."""
@@ -226,7 +225,7 @@ class Programs:
         try:
             try:
                 front = self._front_guard(tuple(sources), done.output)
-                front.start(guard.Program(argv, env, cwd, stdio, tty, fds, keep=front is not self._front))
+                front.start(guard.Program(path, argv, env, cwd, stdio, tty, fds, keep=front is not self._front))
             finally:
                 for fd in stdio:
                     os.close(fd)
@@ -274,14 +273,16 @@ class Programs:
         elif not front.gone:
             self._drop_front()
 
-    def start(self, argv, env, cwd, command, size=None, fds=(), life=None, interval=1.0, patterns=(), notify=False):
+    def start(
+        self, path, argv, env, cwd, command, size=None, fds=(), life=None, interval=1.0, patterns=(), notify=False
+    ):
         """Start a program in the background. Raises OSError when it cannot be started."""
         rolling = Rolling(KEPT_HEAD, KEPT_TAIL)
         sources, stdio, tty, stdin = _plumbing(size, stdin=True)
         running = None
         try:
             running = guard.fork(Reader(tuple(sources), rolling, interval, patterns))
-            running.start(guard.Program(argv, env, cwd, stdio, tty, fds, self.call.keep, life))
+            running.start(guard.Program(path, argv, env, cwd, stdio, tty, fds, self.call.keep, life))
         except OSError:
             if running is not None:
                 running.kill()

@@ -36,7 +36,7 @@ def name_of(pid):
     for name in ("cmdline", "comm"):  # one that is about to start a program has no command line
         try:
             with open("/proc/%d/%s" % (pid, name), "rb") as file:
-                words = words or file.read(200).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                words = words or file.read(60).replace(b"\0", b" ").decode("utf-8", "replace").strip()
         except OSError:
             pass  # it ended while we looked
     return "%s (pid %d)" % (words or "?", pid)
@@ -62,6 +62,13 @@ def _children(pid):
             return file.read().split()
     except OSError:
         return []
+
+
+def _send(pid, number):
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # gone already, or a set-uid program: then only its init's end reaches it
 
 
 class Tree:
@@ -122,13 +129,23 @@ class Tree:
         pairs = ((pid, _parent_and_state(pid)) for pid in _pids() if pid not in own)
         return [pid for pid, found in pairs if found and found[1] not in "ZX"]
 
-    def signal(self, number):
-        targets = [-1] if self.pid_namespace and not self.kept else self._below()
-        for pid in targets:
-            try:
-                os.kill(pid, number)
-            except (ProcessLookupError, PermissionError):
-                pass  # gone already, or a set-uid program: then only its init's end reaches it
+    def kill(self):
+        """KILL all of it, once."""
+        for pid in [-1] if self.pid_namespace and not self.kept else self._below():
+            _send(pid, signal.SIGKILL)
+
+    def _ask_to_end(self, seconds):
+        """TERM, each process once, also those that come meanwhile; until all are gone or `seconds` are over."""
+        asked: set[int] = set()
+        until, pause = time.monotonic() + seconds, 0.001
+        while not self.is_empty() and time.monotonic() < until:
+            for pid in self.living():
+                if pid not in asked:
+                    asked.add(pid)
+                    _send(pid, signal.SIGTERM)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+            self.reap()
 
     def end(self, grace=0.0):
         """TERM, then KILL after `grace` s, until nothing is left. Returns how many processes were still running."""
@@ -136,11 +153,10 @@ class Tree:
         if self.is_empty():
             return 0
         running = len(self.living())
-        if grace > 0 and running:
-            self.signal(signal.SIGTERM)
-            self._wait_empty(grace)
+        if grace > 0:
+            self._ask_to_end(grace)
         while not self.is_empty():
-            self.signal(signal.SIGKILL)
+            self.kill()
             self._wait_empty(0.01)
         return running
 
