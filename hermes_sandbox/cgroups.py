@@ -28,6 +28,7 @@ CONTROLLERS = (*LIMITS, "cpuacct")
 # s until a group counts as stuck: the kernel lets go of the dead a little later than it reports them
 REMOVE_PATIENCE = 1.0
 HINT = "leave the limit to the watchdog and the rlimits, or run where a cgroup is delegated"
+CPUS_HINT = "ask for no more CPUs than the group has that we run in, or take cpus out of the policy"
 
 _CONTROLLER = {"memory": "memory", "pids": "pids", "cpus": "cpu", "cpu_time": "cpuacct"}
 _PERIOD = 100_000  # us: what a group has used up of its CPUs it gets again after this long, as in every kernel
@@ -80,15 +81,15 @@ class Cgroups:
             raise Refused(f"no cgroup can limit {' and '.join(missing)} here", hint=HINT)
         places = {c: place for c, place in self._places.items() if c != "cpu" or cpus is not None}
         group = Group(files.owner() + name, places, self._killer if killable else None)
-        doing = "made"
+        doing, hint = "made", HINT
         try:
             group.make()
             for limit, value in limits.items():
-                doing = f"given {limit} = {value:.15g}"
+                doing, hint = f"given {limit} = {value:.15g}", CPUS_HINT if limit == "cpus" else HINT
                 group.limit(limit, round(value * _PERIOD) if limit == "cpus" else int(value))
         except OSError as error:
             group.remove()
-            raise Refused(f"a cgroup cannot be {doing}: {error}", hint=HINT) from error
+            raise Refused(f"a cgroup cannot be {doing}: {error}", hint=hint) from error
         return group
 
 

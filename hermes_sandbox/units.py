@@ -21,7 +21,7 @@ def parse_size(value: object) -> int:
         unit = _SIZES[found[3].upper()]
         value = int(found[1]) * unit + int(float(found[2] or 0) * unit)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MOST:
-        raise ValueError('write a size in bytes, such as 1048576, "64K", "256M" or "2G"')
+        raise ValueError('write a size in bytes above 0, such as 1048576, "64K", "256M" or "2G"')
     return value
 
 
@@ -32,7 +32,7 @@ def parse_seconds(value: object) -> float:
     ):
         value = float(found[1]) * _TIMES[found[2]]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise ValueError('write seconds, such as 5, 2.5, "90s", "5m" or "1h"')
+        raise ValueError('write seconds above 0, such as 5, 2.5, "90s", "5m" or "1h"')
     return float(value)
 
 

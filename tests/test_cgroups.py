@@ -187,6 +187,24 @@ except ChildProcessError: pass
             told = {Path(folder) / name for folder in folders() for name in ("cpu.max", "cpu.cfs_quota_us")}
             assert {path.read_text(encoding="ascii").split()[0] for path in told if path.exists()} == {"125000"}
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="limits a group of its own making")
+    def test_more_cpus_than_our_own_group_has_are_refused_or_bounded_by_it(self, here: cgroups.Cgroups) -> None:
+        """v1 refuses a child that is wider than its parent; v2 takes it, and the parent bounds both."""
+        needs(here, "cpus")
+        with group_of(here, "parent", cpus=0.5):
+            (folder,) = [
+                Path(found) for found in folders() if (Path(found) / "cpu.stat").exists() and "parent" in found
+            ]
+            version = 1 if here.mechanism("cpus") == "cgroup v1" else 2
+            inner = cgroups.Cgroups({"cpu": Place(folder / TOP, version)}, None)
+            if version == 2:
+                pytest.skip("nothing is refused")
+            with pytest.raises(Refused, match="a cgroup cannot be given cpus = 1.5: ") as caught:
+                inner.create("wide", killable=False, cpus=1.5)
+            assert "no more CPUs than the group has" in caught.value.hint
+            narrow = inner.create("narrow", killable=False, cpus=0.25)
+            assert narrow.remove()
+
     def test_a_group_without_cpus_is_in_no_hierarchy_of_theirs(self, here: cgroups.Cgroups) -> None:
         """Each that is joined costs every start."""
         needs(here, "memory", "cpus")
