@@ -48,7 +48,7 @@ class Source:
         }
         self._imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
         self._calls = [node for node in nodes if isinstance(node, ast.Call)]
-        self._lookups = [node for node in nodes if isinstance(node, ast.Subscript)]
+        self._lookups = [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
         self._registering = [call for call in self._calls if _is_register(call)]
 
     # Registering --------------------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ class Source:
         """`asked`: what its tools ask for in requires_env."""
         read = {_literal(call.args[0]) for call in self._calls if _reads_environment(call.func) and call.args}
         read |= {_literal(node.slice) for node in self._lookups if _dotted(node.value).endswith("environ")}
-        for name in sorted(read - {""} - ALWAYS_SET - set(asked)):
-            message = f"reads {name}, and no tool asks for it: nobody is told that it is wanted"
-            yield Finding("file", "environment", "warn", message, f'register with requires_env=["{name}"]')
+        if unasked := sorted(read - {""} - ALWAYS_SET - set(asked)):
+            message = f"reads {', '.join(unasked)}, which no tool asks for: nobody is told of what is wanted"
+            yield Finding("file", "environment", "warn", message, f"register with requires_env={unasked}")
 
     def age(self) -> Iterator[Finding]:
         shown = ".".join(map(str, OLDEST))

@@ -324,12 +324,7 @@ def test_environment_variables(file: Path, hermes_home: Path, monkeypatch: pytes
     (hermes_home / FILE).write_text('[env.ASKED_KEY]\nurl = "https://example.com/keys"\n', encoding="utf-8")
     findings = look(file, text)
     assert told(findings, "ASKED_KEY", "not granted", "https://example.com/keys", "tools enable mine") == ["warn"]
-    assert [told(findings, f"reads {name}") for name in ("OTHER", "THIRD", "PATH", "ASKED_KEY")] == [
-        ["warn"],
-        ["warn"],
-        [],
-        [],
-    ]
+    assert told(findings, "file environment", "reads OTHER, THIRD, which no tool asks for") == ["warn"]
     (hermes_home / FILE).write_text('[toolsets.own.policy]\nenv = ["ASKED_KEY"]\n', encoding="utf-8")
     assert told(look(file, text), "ASKED_KEY", "is granted, and not set") == ["warn"]
     monkeypatch.setenv("ASKED_KEY", "1")
