@@ -20,16 +20,15 @@ LOCK = "state.lock"
 @contextlib.contextmanager
 def locked(home: Path) -> Iterator[None]:
     """Wait until no other command changes the files of `home`, which is made if it is not there. Raises Refused."""
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise Refused(f"{home} cannot be written: {error.strerror}", hint="mend its permissions") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as held:
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            held.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise Refused(f"{home} cannot be written: {error.strerror}", hint="mend its permissions") from None
         yield
-    finally:
-        os.close(lock)
 
 
 def write(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes_sandbox import toolsets_file
+from hermes_sandbox import private_file, toolsets_file
 from hermes_sandbox.config import Config, load
 from hermes_sandbox.errors import Refused
 from hermes_sandbox.policy import PolicyLayer, resolve
@@ -41,6 +41,22 @@ def test_of_those_who_write_at_once_each_is_heard(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
     assert len(load_state(tmp_path).disabled) == 16
+
+
+def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(Refused, match="file/home cannot be written: Not a directory"):
+        update(tmp_path / "file" / "home", lambda kept: kept)
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(Refused, match="cannot be read: Is a directory"):
+        update(tmp_path, lambda kept: kept)
+
+
+def test_a_write_that_fails_leaves_nothing_half_done(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(Refused, match="folder cannot be written"):
+        private_file.write(tmp_path / "folder", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 @pytest.mark.parametrize(
