@@ -5,10 +5,11 @@ where nobody asks for something else, and a *ceiling*, which is the most that a 
 sets a policy and no ceiling means both; one that sets a ceiling alone lowers what weaker layers set. A stronger layer
 may always ask for less; for more only up to the ceiling that stands. That binds a tool, and a tool's ceiling, to its
 toolset's ceiling, and a call to its tool's. It does not bind the operator, who writes the toolset's layer, makes the
-supervisor, and starts commands with `exec`. A list replaces the one below it; only `hide` adds up, since whoever hides
-something takes nothing from anybody.
+supervisor, and starts commands with `exec`. A list replaces the one below it; only `hide` adds up: what one layer hides
+no other shows again.
 
-`tier`, `reuse`, `runner`, `image` and `python` have no order and so no ceiling: the caller may choose.
+`tier`, `reuse`, `runner`, `image` and `python` have no order and so no ceiling: the caller may choose. Nor has `hide`,
+which only takes away.
 
 What a key means is the runner's matter, and so is saying no to one that it cannot enforce (`cannot`). Units: units.py;
 hosts: hosts.py.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_sandbox.hosts import exceeds, grants, lowered, parse_network
 
@@ -138,3 +140,23 @@ def test_nothing_is_less_than_hosts_and_hosts_are_less_than_all() -> None:
         for j, most in enumerate(order):
             assert exceeds(asked, most) is (i > j)
             assert lowered(asked, most) == order[min(i, j)]
+
+
+NAMES = st.sampled_from(["a", "b.a", "c.b.a", "x.a", "*.a", "*.b.a"])
+ITEMS = st.one_of(
+    NAMES,
+    st.builds("{}:{}".format, NAMES, st.sampled_from([80, 443])),
+    st.just("t=127.0.0.1:80"),
+    st.just("a=[::1]:80"),
+)
+NETWORKS = st.one_of(st.sampled_from(["none", "host"]), st.lists(ITEMS, max_size=3)).map(parse_network)
+
+
+@given(NETWORKS, NETWORKS, NETWORKS)
+def test_a_ceilings_ceiling_is_a_ceiling(asked: str, below: str, most: str) -> None:
+    """What is within a ceiling that is within another is within that; what was lowered to one is within it."""
+    assert not exceeds(asked, asked)
+    if not exceeds(asked, below) and not exceeds(below, most):
+        assert not exceeds(asked, most)
+    assert not exceeds(lowered(asked, most), most)
+    assert not exceeds(lowered(asked, most), asked)
