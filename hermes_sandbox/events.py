@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Literal, Protocol, Self
 
 import msgspec
@@ -51,11 +52,12 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Known:
-    """The background programs of one worker."""
+    """The background programs of one worker. `changed` is called when one starts or ends."""
 
-    def __init__(self, hub: Hub, task_id: str) -> None:
+    def __init__(self, hub: Hub, task_id: str, changed: Callable[[], None] = lambda: None) -> None:
         self._hub = hub
         self._task_id = task_id
+        self._changed = changed
         self.running: dict[str, Running] = {}
 
     def take(self, event: wire.Event) -> None:
@@ -63,8 +65,10 @@ class Known:
         name = clean(event.session_id, 64)
         if event.kind == "started" and len(self.running) < MAX_KNOWN:
             self.running[name] = Running(name, text[:200], time.time())
+            self._changed()
         elif event.kind == "exited":
             self.running.pop(name, None)
+            self._changed()
         self._tell(
             name,
             event.kind,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from hermes_sandbox.driver import Worker
 from hermes_sandbox.errors import ProtocolError, Refused, RunnerFailed, SandboxError, TimedOut
 from hermes_sandbox.events import Hub, Known
 from hermes_sandbox.policy import OPTIONS, PER_CALL, Policy
+from hermes_sandbox.presence import Presence, WorkerRow
 from hermes_sandbox.runners import WorkerSpec
 from hermes_sandbox.session import Session
 
@@ -41,6 +43,14 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """What of a worker only the pool knows: whose tools it has, where it runs, since when (s since the epoch)."""
+
+    group: str
+    runner: str
+    started: float
+
+
 class Slot:
     """The place of one key: its worker, if it is alive, and the line of those who want it."""
 
@@ -57,8 +67,9 @@ class Pool:
         self._writable = writable
         self._slots: dict[Key, Slot] = {}
         self._runners: dict[str, Any] = {}
-        self._alive: set[Worker] = set()
+        self._alive: dict[Worker, Seen] = {}
         self._closed = False
+        self._presence = Presence(self._rows)
         self._starts: set[asyncio.Task[Worker]] = set()
 
     def __len__(self) -> int:
@@ -91,7 +102,7 @@ class Pool:
                 await self._end(slot.worker)
                 slot.worker, lost = None, True
             if slot.worker is None:
-                slot.worker = await self._started(self._start(key.task_id, policy, workspace, env, tools))
+                slot.worker = await self._started(self._start(key, policy, workspace, env, tools))
             worker = slot.worker
             try:
                 yield worker, lost
@@ -127,9 +138,7 @@ class Pool:
         with contextlib.suppress(SandboxError):
             await self._end(await start)
 
-    async def _start(
-        self, task_id: str, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Tools
-    ) -> Worker:
+    async def _start(self, key: Key, policy: Policy, workspace: Path, env: Mapping[str, str], tools: Tools) -> Worker:
         if self._closed:
             raise Refused("the supervisor was closed meanwhile")
         if len(self._alive) + len(self._starts) > MAX_WORKERS:
@@ -143,8 +152,10 @@ class Pool:
             name=name, policy=policy, workspace=workspace, env=env, hide=self._hide, writable=self._writable
         )
         process = await runner.start(spec)
-        worker = Worker(process, Session(process.boot.nonce), task_id, Known(self._hub, task_id))
-        self._alive.add(worker)
+        background = Known(self._hub, key.task_id, self._presence.changed)
+        worker = Worker(process, Session(process.boot.nonce), key.task_id, background)
+        self._alive[worker] = Seen(key.group, policy.runner, time.time())
+        self._presence.changed()
         try:
             try:
                 payload = bootstrap.payload(process.boot, contents, same_python=process.same_python)
@@ -153,7 +164,7 @@ class Pool:
                 raise
             await worker.start(payload)
         except BaseException as error:
-            self._alive.discard(worker)
+            self._forget(worker)
             if isinstance(error, RunnerFailed | ProtocolError):
                 raise runner.diagnose(worker.noise) if worker.noise else error from None
             raise
@@ -169,7 +180,25 @@ class Pool:
 
     async def _close(self, worker: Worker) -> None:
         await worker.close()
-        self._alive.discard(worker)
+        self._forget(worker)
+
+    def _forget(self, worker: Worker) -> None:
+        self._alive.pop(worker, None)
+        self._presence.changed()
+
+    def _rows(self) -> list[WorkerRow]:
+        return [
+            WorkerRow(
+                pid=worker.process.pid,
+                runner=seen.runner,
+                tier=worker.process.tier,
+                task_id=worker.task_id,
+                tools=Path(seen.group).stem,
+                started=seen.started,
+                background=list(worker.background.running.values()),
+            )
+            for worker, seen in self._alive.items()
+        ]
 
     async def close_where(self, wanted: Callable[[Key], bool]) -> None:
         """Close the workers whose key is wanted, and forget their keys. A request that runs on one ends `crashed`."""
@@ -188,6 +217,7 @@ class Pool:
         await asyncio.gather(*(self._end(worker) for worker in list(self._alive)))
         await asyncio.gather(*(runner.close() for runner in self._runners.values()))
         self._runners.clear()
+        self._presence.close()
 
 
 def policy_digest(policy: Policy) -> str:

@@ -50,7 +50,8 @@ IMPORTS = {
     "mounts": "",
     "outcomes": "exchange policy protocol results runners session",
     "policy": "hosts units",
-    "pool": "bootstrap driver events policy runners session",
+    "pool": "bootstrap driver events policy presence runners session",
+    "presence": "discovery events home process",
     "private_file": "",
     "process": "",
     "protocol": "",
@@ -85,8 +86,8 @@ IMPORTS = {
         "process registry runners supervisor trial"
     ),
     "cli": (
-        "cli bundled config doctor dotenv environment findings home policy registry results state supervisor sync text "
-        "toolcheck toolsets"
+        "cli bundled config doctor dotenv environment findings home policy presence registry results runners state "
+        "supervisor sync text toolcheck toolsets"
     ),
     "testing": "testing bootstrap bundled driver exchange home policy pool results runners session supervisor sync",
 }

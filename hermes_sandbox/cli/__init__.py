@@ -21,6 +21,7 @@ COMMANDS = {
     "call": "Run a tool.",
     "exec": "Run a command in a sandbox of its own.",
     "doctor": "Say what works here, what does not, and what to do about it.",
+    "ps": "List the workers that are alive, or sweep up after dead ones.",
     "tools": "Show the tools: list, show, schema.",
     "toolsets": "Show the toolsets.",
 }
