@@ -222,19 +222,21 @@ def _schema(tool: ToolInfo, raw: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def _conflicts(tool: ToolInfo, config: Config, there: Mapping[str, ToolInfo], path: Path) -> Iterator[Finding]:
-    """Whether another file has the name already. A file of the same name in the tools' folder is this one's place."""
-    other = there.get(tool.name)
+    """Whether another file has the name already. The user's file of the same name is this one, or will be."""
     entry = config.tools.get(tool.name)
-    if other is None or Path(other.module).name == path.name or (entry and entry.module == f"user:{path.stem}"):
+    other = there.get(tool.name)
+    if other is None or (entry is not None and entry.module == f"user:{path.stem}"):
         return
-    if Path(other.module).parent == bundled("tool_modules"):
-        pin = f'[tools.{tool.name}] module = "user:{path.stem}"'
-        yield Finding(
-            "tool", tool.name, "FAIL", "the name is a bundled tool's", f"for yours write in toolsets.toml: {pin}"
-        )
+    owner = Path(other.module)
+    if owner.parent == bundled("tool_modules"):
+        if owner != path.resolve():
+            hint = f'for yours write in toolsets.toml: [tools.{tool.name}] module = "user:{path.stem}"'
+            yield Finding("tool", tool.name, "FAIL", "the name is a bundled tool's", hint)
+    elif owner.name == path.name:
+        return
     elif other.toolset != tool.toolset:
-        message = f"the name belongs to toolset {other.toolset} of {other.module}"
+        message = f"the name belongs to toolset {other.toolset} of {owner}"
         yield Finding("tool", tool.name, "FAIL", message, "choose another name, or register with override=True")
     else:
-        message = f"{other.module} registers it too: of one toolset the file that is last by name has it"
+        message = f"{owner} registers it too: of one toolset the file that is last by name has it"
         yield Finding("tool", tool.name, "warn", message, "choose another name")

@@ -226,6 +226,10 @@ def test_registering_where_hermes_does_not_look(file: Path) -> None:
     assert told(look(file, HEAD + GOOD + "if True:\n    " + REGISTER), "not by Hermes itself") == ["warn"]
 
 
+def test_a_bundled_file_is_not_in_its_own_way() -> None:
+    assert "FAIL" not in {f.status for f in look(ROOT / "tool_modules" / "file_tools.py")}
+
+
 def test_names_that_are_taken(file: Path, hermes_home: Path) -> None:
     folder = hermes_home / "tools"
     folder.mkdir()
@@ -235,6 +239,8 @@ def test_names_that_are_taken(file: Path, hermes_home: Path) -> None:
     assert told(look(file, other), "tool mine", "belongs to toolset own") == ["FAIL"]
     bundled = SOUND.replace("'mine'", "'read_file'")
     assert told(look(file, bundled), "bundled", '[tools.read_file] module = "user:mine"') == ["FAIL"]
+    same_name = file.with_name("file_tools.py")
+    assert told(look(same_name, bundled), "bundled", "user:file_tools") == ["FAIL"]
     (hermes_home / FILE).write_text('[tools.read_file]\nmodule = "user:mine"\n', encoding="utf-8")
     assert told(look(file, bundled), "bundled") == []
     shutil.copy(file, folder / "mine.py")  # it is in its place already, and is not in its own way
