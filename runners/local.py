@@ -355,8 +355,12 @@ def _check_keys(policy: Policy) -> None:
     if policy.image:
         raise cannot(policy, "image", "runner local has no images", "take it out, or use a runner that has")
     if not isinstance(policy.network, str):
-        raise cannot(policy, "network", "hosts cannot be told apart in this version", 'write network = "none" or "host"')
+        raise cannot(
+            policy, "network", "hosts cannot be told apart in this version", 'write network = "none" or "host"'
+        )
     if policy.reuse == "process":
-        raise cannot(policy, "reuse", "there is no fork for each call in this version", 'write reuse = "session" or "never"')
+        raise cannot(
+            policy, "reuse", "there is no fork for each call in this version", 'write reuse = "session" or "never"'
+        )
     if policy.may_call:
         raise cannot(policy, "may_call", "code cannot call tools in this version", "take it out of the policy")

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,7 @@ except ChildProcessError: pass
             inner = cgroups.Cgroups({"cpu": Place(folder / TOP, version)}, None)
             if version == 2:
                 pytest.skip("nothing is refused")
-            with pytest.raises(Refused, match="a cgroup cannot be given cpus = 1.5: ") as caught:
+            with pytest.raises(Refused, match=r"a cgroup cannot be given cpus = 1\.5: ") as caught:
                 inner.create("wide", killable=False, cpus=1.5)
             assert "no more CPUs than the group has" in caught.value.hint
             narrow = inner.create("narrow", killable=False, cpus=0.25)
@@ -561,6 +562,13 @@ class TestPlaces:
         found = machine.probe()
         assert found.mechanism("memory") == found.mechanism("cpu_time") == "cgroup v1"
         assert found._killer == Place(unified / TOP, 2)
+
+    def test_several_supervisors_of_one_process_look_at_once(self, here: cgroups.Cgroups) -> None:
+        if not here._places:
+            pytest.skip("no cgroup is writable here")
+        with ThreadPoolExecutor(8) as pool:
+            found = [each._places for each in pool.map(lambda _: cgroups.probe(), range(64))]
+        assert all(places == here._places for places in found)
 
     def test_no_hierarchy_at_all(self, tmp_path: Path) -> None:
         assert not cgroups.probe(tmp_path).can("memory")
