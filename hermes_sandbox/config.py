@@ -20,6 +20,7 @@ import msgspec
 from hermes_sandbox import hermes_config, state, toolsets_file
 from hermes_sandbox.config_checks import USER
 from hermes_sandbox.dotenv import Secrets
+from hermes_sandbox.errors import Refused
 from hermes_sandbox.hermes_config import HermesConfig
 from hermes_sandbox.policy import BUILT_IN_CEILING, UNSET, Layer, PolicyLayer, resolve
 from hermes_sandbox.toolsets_file import FILE
@@ -190,8 +191,12 @@ def load(home: Path) -> Config:
     for name, table in operator.tools.items():
         tools[name] = msgspec.structs.replace(tools.get(name, Tool()), **table)
     toolsets = {name: Toolset(**table) for name, table in data["toolsets"].items()}
-    for name in operator.toolsets:
-        toolsets.setdefault(name, Toolset())
+    aliases = {alias: name for name, entry in toolsets.items() for alias in entry.aliases}
+    for name in operator.toolsets.keys() - toolsets.keys():
+        if name in aliases:
+            where = f"{home / hermes_config.FILE}: toolsets.{name}"
+            raise Refused(f"{where} is another name of {aliases[name]}", hint=f"write toolsets.{aliases[name]}")
+        toolsets[name] = Toolset()
     return Config(
         core=data["core"],
         defaults=data["defaults"],

@@ -54,6 +54,8 @@ def test_layers_go_from_weak_to_strong(tmp_path: Path) -> None:
         [tools.y]
         module = "user:y"
         group = "g"
+        children = "keep"
+        timeout_argument = "seconds"
         [tools.y.policy]
         timeout = 9
         """,
@@ -63,7 +65,8 @@ def test_layers_go_from_weak_to_strong(tmp_path: Path) -> None:
     assert [each.bounded for each in config.layers("x", "y")] == [False, False, True]
     policy = resolve(config.layers("x", "y"))
     assert (policy.pids, policy.timeout, policy.sources["timeout"]) == (5, 9.0, "tools.y")
-    assert (config.tools["y"].module, config.tools["y"].group) == ("user:y", "g")
+    tool = config.tools["y"]
+    assert (tool.module, tool.group, tool.children, tool.timeout_argument) == ("user:y", "g", "keep", "seconds")
     assert [each.source for each in config.layers("unknown", "unknown")] == ["defaults"]
 
 
@@ -118,6 +121,8 @@ def test_a_tool_above_its_toolsets_ceiling_is_refused(tmp_path: Path) -> None:
         ("[tools.y.policy]\nnetwork = 'lan'", "tools.y.policy.network", 'write "none"'),
         ("[defaults]\ntimeout = 'x'", "defaults.timeout", "90s"),
         ("[toolsets.x]\ndescription = 5", "toolsets.x.description is no text", "quotes"),
+        ("[tools.y]\nchildren = 'stay'", "tools.y.children is neither", '"keep"'),
+        ("[tools.y]\ntimeout_argument = true", "tools.y.timeout_argument is no text", "quotes"),
         ("[tools.y]\nmodule = 5", "tools.y.module is no text", "quotes"),
         ("[tools.y]\nmodule = 'y'", "tools.y.module", "user:NAME"),
         ("[tools.y]\nmodule = 'user:../x'", "tools.y.module", "user:NAME"),

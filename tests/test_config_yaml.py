@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_sandbox import toolsets_file
 from hermes_sandbox.config import Config, load
+from hermes_sandbox.config_checks import TOOL as CHECKED
 from hermes_sandbox.errors import Refused
-from hermes_sandbox.hermes_config import FILE
+from hermes_sandbox.hermes_config import FILE, SECTIONS
 from hermes_sandbox.hermes_terminal import WITHOUT_EFFECT
-from hermes_sandbox.policy import Layer, Policy, PolicyLayer, resolve
+from hermes_sandbox.policy import OPTIONS, Layer, Policy, PolicyLayer, resolve
 
 TOML = """
 [toolsets.web]
@@ -279,6 +283,7 @@ def test_its_environment_variables_are_not_read(tmp_path: Path, monkeypatch: pyt
         ("toolsets: {web: {policy: {timeout: }}}", "toolsets.web.policy.timeout = None", "90s"),
         ("toolsets: {web: {policy: {network: no}}}", "toolsets.web.policy.network = False", "put words in quotes"),
         ("toolsets: {web: {policy: {network: off}}}", "toolsets.web.policy.network = False", "none"),
+        ("toolsets: {file_tools: {}}", "toolsets.file_tools is another name of file", "write toolsets.file"),
         ("tools: {x: {policy: {env: [NO]}}}", "tools.x.policy.env", "put words in quotes"),
         ("tools: {x: {policy: {read: [data]}}}", "tools.x.policy.read holds the relative path 'data'", "~/"),
         ("tools: {x: {ceiling: {tier: process}}}", "tools.x.ceiling.tier", "policy"),
@@ -348,6 +353,33 @@ def test_what_is_wrong_is_named_by_its_path(tmp_path: Path, text: str, path: str
 def test_no_error_shows_what_a_line_says(tmp_path: Path, text: str) -> None:
     error = refused(tmp_path, f"api_key: {text}")
     assert "hunter2" not in error.message + error.hint
+
+
+WORDS = st.sampled_from(
+    [*SECTIONS, *OPTIONS, *WITHOUT_EFFECT, *CHECKED, "web", "search", "docker", "none", "5s", "", "~", "/x"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 1 << 70) | st.floats() | WORDS | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*SECTIONS, "mcp"]), VALUES, min_size=1))
+def test_whatever_it_says_is_taken_or_refused_by_name(
+    tmp_path_factory: pytest.TempPathFactory, said: dict[str, Any]
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    try:
+        config = made(home, yaml.safe_dump(said, allow_unicode=True))
+        for toolset, tool in (("web", "search"), ("terminal", "terminal"), ("", "")):
+            config.layers(toolset, tool)
+        config.writable()
+        return
+    except Refused as refusal:
+        told = refusal
+    assert f"{FILE}: " in told.message
+    assert told.hint
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
