@@ -76,7 +76,8 @@ def read(value: Any, where: str) -> Terminal:
     """The section as layers. Raises Refused with the path of a bad key."""
     section = checks.table(value, where)
     checks.known_keys(section, sorted((*_EFFECTIVE, *WITHOUT_EFFECT)), where)
-    return _Reader({key: each for key, each in section.items() if each is not None}, where).result()
+    said = {key: each for key, each in section.items() if each not in (None, "", [], {})}  # as Hermes' set-up leaves it
+    return _Reader(said, where).result()
 
 
 class _Reader:

@@ -220,6 +220,9 @@ def test_keys_of_another_backend_have_no_effect_and_are_named(tmp_path: Path) ->
       docker_forward_env: [ONE]
       lifetime_seconds: 300
       ssh_host: null
+      ssh_user: ""
+      docker_env: {}
+      docker_extra_args: []
     """
     config = made(tmp_path, text)
     found = policy(config, "terminal", "terminal")
@@ -307,7 +310,7 @@ def test_its_environment_variables_are_not_read(tmp_path: Path, monkeypatch: pyt
         ("terminal: {backend: docker, container_memory: 5G}", "terminal.container_memory = '5G'", "5120"),
         ("terminal: {backend: docker, container_cpu: yes}", "terminal.container_cpu = True", "0.5"),
         ("terminal: {backend: docker, container_memory: -1}", "terminal.container_memory = -1", "5120"),
-        ("terminal: {backend: docker, docker_image: ''}", "terminal.docker_image = ''", "name of an image"),
+        ("terminal: {backend: docker, docker_image: 'a b'}", "terminal.docker_image = 'a b'", "name of an image"),
         ("terminal: {backend: docker, docker_network: none}", "terminal.docker_network", "true or false"),
         ("terminal: {backend: docker, docker_volumes: ['/a:/b']}", "docker_volumes: '/a:/b'", "same path"),
         ("terminal: {backend: docker, docker_volumes: ['cache:/b']}", "docker_volumes: 'cache:/b'", "same path"),
