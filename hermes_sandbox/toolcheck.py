@@ -63,11 +63,10 @@ async def check(path: Path, home: Path) -> list[Finding]:
         found += _conflicts(tool, config, there, path)
         try:
             policy = resolve(config.layers(tool.toolset, tool.name))
-        except Exception as error:
-            found.append(of_error("tool", tool.name, error))
-        else:
             granted.update(policy.packages)
             found += keys.look("tool", tool, policy, config)
+        except SandboxError as error:  # layers that do not agree, a .env that others can read
+            found.append(of_error("tool", tool.name, error))
     asked = {name for tool in tools for name in tool.requires_env}
     return [*found, *source.imports(sorted(granted)), *source.environment(asked), *source.age()]
 

@@ -337,6 +337,19 @@ def test_environment_variables(file: Path, hermes_home: Path, monkeypatch: pytes
     assert told(look(file, text), "ASKED_KEY", "which it has") == ["ok"]
 
 
+def test_a_configuration_that_does_not_hold_for_it(file: Path, hermes_home: Path) -> None:
+    text = '[toolsets.own.policy]\nnetwork = "none"\n[tools.mine.policy]\nnetwork = "host"\n'
+    (hermes_home / FILE).write_text(text, encoding="utf-8")
+    assert told(look(file, SOUND), "tool mine", "beyond the ceiling none") == ["FAIL"]
+    (hermes_home / FILE).write_text('[toolsets.own.policy]\nenv = ["ASKED_KEY"]\n', encoding="utf-8")
+    (hermes_home / ".env").write_text("ASKED_KEY=s3cr3t\n", encoding="utf-8")
+    (hermes_home / ".env").chmod(0o644)
+    text = SOUND.replace("answer)", "answer, requires_env=['ASKED_KEY'])")
+    findings = look(file, text)
+    assert told(findings, "tool mine", "chmod 600") == ["FAIL"]
+    assert not told(findings, "s3cr3t")
+
+
 def test_syntax_that_an_older_python_does_not_have(file: Path) -> None:
     text = SOUND + "match 1:\n    case 1:\n        pass\n"
     assert told(look(file, text), "file python", "needs a Python after 3.9") == ["warn"]
