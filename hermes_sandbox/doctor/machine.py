@@ -11,13 +11,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from hermes_sandbox import bubblewrap, cgroups, interpreters, mounts
-from hermes_sandbox.environment import BASE_ENV, SAFE_PATH
-from hermes_sandbox.exchange import Watch
+from hermes_sandbox.environment import SAFE_PATH
 from hermes_sandbox.findings import Finding, of_error
 from hermes_sandbox.policy import Policy
 from hermes_sandbox.process import Spawner
 from hermes_sandbox.trial import Trials
-from hermes_sandbox.worker import wire
 
 AREA = "machine"
 # Since which Linux there is what; older ones have other ways, which say what they cost.
@@ -58,26 +56,14 @@ async def _kernel(_trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
     yield Finding(AREA, "kernel", "warn" if lost else "ok", "; ".join([f"Linux {release}", *lost]))
 
 
-async def _bubblewrap(trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
+async def _bubblewrap(_trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
     try:
         program = bubblewrap.find()
     except Exception as error:
         install = "install the package bubblewrap, or: pip install 'hermes-sandbox[bwrap]'"
         yield of_error(AREA, "bubblewrap", error, "warn", install)
-        return
-    try:
-        version = await _said(trials, [program, "--version"])
-    except Exception:  # there is no worker to ask it in, which is told elsewhere
-        version = "new enough"
-    yield Finding(AREA, "bubblewrap", "ok", f"{version}: {program}")
-
-
-async def _said(trials: Trials, argv: list[str]) -> str:
-    """The first line of what a program of this machine says."""
-    async with trials.worker(Policy(tier="process")) as worker:
-        params = wire.Exec(argv=argv, cwd="/", env=BASE_ENV)
-        exchange = await worker.request(params, Watch(timeout=10, grace=0.2))
-    return exchange.stdout.text.partition("\n")[0]
+    else:
+        yield Finding(AREA, "bubblewrap", "ok", f"{'.'.join(map(str, bubblewrap.version(program)))}: {program}")
 
 
 async def _cgroups(_trials: Trials, _usual: Policy) -> AsyncIterator[Finding]:
