@@ -15,6 +15,7 @@ GROUPS = {
     "cold": "cold",
     "command_line": "cold",
     "definitions": "definitions",
+    "terminal": "terminal",
     "memory": "memory",
     "deadline": "deadline",
     "crowd": "crowd",

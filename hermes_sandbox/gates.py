@@ -61,10 +61,7 @@ class Gates:
         names = {tool.name for tool in registry.tools()}
         if self._filter is not None:
             names &= resolve(self._filter, self._config, registry)
-        return names - self._disabled(registry)
-
-    def _disabled(self, registry: Registry) -> set[str]:
-        return {tool.name for tool in registry.tools() if {tool.name, tool.toolset} & self._config.disabled}
+        return names - {t.name for t in registry.tools() if self._config.switched_off(t.name, t.toolset)}
 
     def base(self, *, network: bool = True) -> Policy:
         """The policy of what belongs to no tool. Without `network`, and with nothing else that is granted, where that
@@ -126,8 +123,7 @@ class Gates:
         )
 
     def _check_allowed(self, tool: ToolInfo, registry: Registry) -> None:
-        if tool.name in self._disabled(registry):
-            name = tool.name if tool.name in self._config.disabled else tool.toolset
+        if name := self._config.switched_off(tool.name, tool.toolset):
             raise Unavailable(f"{name!r} is switched off", hint=f"switch it on: hermes-sandbox tools enable {name}")
         if tool.name not in self.allowed(registry):
             raise Unavailable(
@@ -147,6 +143,8 @@ class Gates:
         """The call's layer with as much time as an argument asks for, beside what its end may take. Raises
         InvalidArguments where that is beyond the ceiling."""
         asked = args.get(own.timeout_argument) if own.timeout_argument else None
+        if args.get("background") is True:  # by the contract's convention such a call returns at once
+            return layer
         policy = self.policy(tool, layer)[0]
         if asked is None or asked + policy.grace + TIME_MARGIN <= policy.timeout:
             return layer

@@ -23,7 +23,7 @@ from hermes_sandbox import bootstrap, runners
 from hermes_sandbox.driver import Worker
 from hermes_sandbox.errors import ProtocolError, Refused, RunnerFailed, SandboxError, TimedOut
 from hermes_sandbox.events import Hub, Known
-from hermes_sandbox.policy import OPTIONS, PER_CALL, Policy
+from hermes_sandbox.policy import OPTIONS, PER_CALL, Policy, cannot
 from hermes_sandbox.presence import Presence, WorkerRow
 from hermes_sandbox.runners import WorkerSpec
 from hermes_sandbox.session import Session
@@ -146,7 +146,7 @@ class Pool:
                 f"{MAX_WORKERS} workers are alive, which is the most", hint="close tasks that are over with close_task"
             )
         contents = tools()  # before anything is started: it may raise
-        runner = self._runner(policy.runner)
+        runner = self._runner(policy)
         name = str(next(_numbers))
         spec = WorkerSpec(
             name=name, policy=policy, workspace=workspace, env=env, hide=self._hide, writable=self._writable
@@ -170,9 +170,13 @@ class Pool:
             raise
         return worker
 
-    def _runner(self, name: str) -> Any:
+    def _runner(self, policy: Policy) -> Any:
+        name = policy.runner
         if name not in self._runners:
-            self._runners[name] = runners.load(name)()
+            try:
+                self._runners[name] = runners.load(name)()
+            except Refused as refusal:  # say who wanted it
+                raise cannot(policy, "runner", refusal.message, refusal.hint) from None
         return self._runners[name]
 
     async def _end(self, worker: Worker) -> None:

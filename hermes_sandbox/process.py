@@ -132,7 +132,8 @@ def remove_tree(path: os.PathLike[str]) -> None:
     stays, and is no error."""
     for command in (["rm", "-rf", "--"], ["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]):
         if os.path.lexists(path):
-            subprocess.run([*command, os.fspath(path)], stderr=subprocess.DEVNULL, check=False)
+            env = {"PATH": os.defpath}  # ours may be anything
+            subprocess.run([*command, os.fspath(path)], stderr=subprocess.DEVNULL, check=False, env=env)
 
 
 def owner_prefix(kind: str) -> str:

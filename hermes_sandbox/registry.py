@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from hermes_sandbox.bundled import bundled
-from hermes_sandbox.config import Config
+from hermes_sandbox.config import Config, Toolset
 from hermes_sandbox.discovery import MAX_CACHE, TOOL_NAME, ModuleFile, read_whole, write_whole
 from hermes_sandbox.errors import Unavailable
 from hermes_sandbox.schemas import BadSchema, parameters_of
@@ -122,12 +122,18 @@ class Registry:
         self._check_names()
 
     def _check_names(self) -> None:
-        """Names in toolsets.toml that are nothing's: what they were to grant or to bound would silently not be so."""
+        """Names in the operator's files that are nothing's: what they were to grant or to bound would silently not be
+        so."""
         tools = {*self._tools, *self._expected}
         toolsets = {*self._config.toolsets, *(tool.toolset for tool in self._tools.values())}
         aliases: dict[str, str] = {}
+        operator = self._config.operator
         for name in sorted(self._config.tools.keys() - tools - set(self._config.core)):  # our own may be left out
-            self._problems[f"toolsets.toml: tools.{name}"] = _nothing("tool", name, tools)
+            file = "config.yaml" if name in operator.tools else "toolsets.toml"
+            self._problems[f"{file}: tools.{name}"] = _nothing("tool", name, tools)
+        for name in sorted(operator.toolsets.keys() - {tool.toolset for tool in self._tools.values()}):
+            if self._config.toolsets[name] == Toolset():  # nobody else knows it either
+                self._problems[f"config.yaml: toolsets.{name}"] = _nothing("toolset", name, toolsets - {name})
         for key, entry in self._config.toolsets.items():
             where = f"toolsets.toml: toolsets.{key}"
             for name in set(entry.tools) - tools - set(self._config.core):  # our own may be left out, folder and all

@@ -51,7 +51,8 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Process(Protocol):
-    """A started worker. `pid` is its first process on this machine, `tier` its isolation, `mechanisms` names what enforces each limit, `notes` what to tell."""
+    """A started worker. `pid` is its first process on this machine, `tier` its isolation, `mechanisms` names what
+    enforces each limit, `notes` what to tell."""
 
     @property
     def pid(self) -> int: ...

@@ -53,7 +53,8 @@ _TASK_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class AsyncSupervisor:
     """Holds the registry and runs calls in workers. Belongs to the event loop that it is used on.
 
-    `workspace`: the folder that tools work in; without one each task gets a temporary folder of its own. `home`: the
+    `workspace`: the folder that tools work in (default: `terminal.cwd` of config.yaml); without one each task gets a
+    temporary folder of its own. `home`: the
     operator's files (default: get_hermes_home()). `toolset_filter`: names of the toolsets and tools that may be used at
     all. `tool_folders`: where tool files lie (default: the bundled ones and HOME/tools). `policy`: a layer below that
     of each call and above all configuration: the operator's.
@@ -70,7 +71,8 @@ class AsyncSupervisor:
     ) -> None:
         self._home = home or get_hermes_home()
         self._config = config.load(self._home)
-        self._workspaces = Workspaces(Path(workspace) if workspace is not None else None)
+        folder = workspace if workspace is not None else self._config.cwd or None
+        self._workspaces = Workspaces(Path(folder) if folder is not None else None)
         hide = (self._home.resolve(), get_hermes_home().resolve())
         self.hub = Hub()
         self._pool = Pool(hide=hide, writable=self._config.writable(), hub=self.hub)

@@ -22,7 +22,7 @@ COMMANDS = {
     "exec": "Run a command in a sandbox of its own.",
     "doctor": "Say what works here, what does not, and what to do about it.",
     "ps": "List the workers that are alive, or sweep up after dead ones.",
-    "tools": "Show the tools: list, show, schema.",
+    "tools": "Show the tools, switch them on and off, check a file.",
     "toolsets": "Show the toolsets.",
 }
 

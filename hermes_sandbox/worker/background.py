@@ -20,6 +20,7 @@ MAX_FINISHED = 64  # that are remembered, for at most KEEP_FINISHED s
 KEEP_FINISHED = 30 * 60.0  # s
 WRITE_PATIENCE = 2.0  # s that a program may take to make room in its stdin
 KILL_GRACE = 2.0  # s between TERM and KILL
+LEAVE_GRACE, LEAVE_MARGIN = 0.25, 0.1  # s; the supervisor waits for half a second
 
 
 class Process:
@@ -160,6 +161,12 @@ class Background:
         self.pump(KILL_GRACE + guard.PATIENCE, lambda: not process.running)
         if process.running:  # its guard is stopped, or loses to a storm of forks
             self._finish(process, {})
+
+    def end_all(self):
+        """The worker leaves: TERM for all, and a moment to end in order. What is left then dies with the worker."""
+        for process in self.running():
+            process.guard.say("end %g" % LEAVE_GRACE)
+        self.pump(LEAVE_GRACE + LEAVE_MARGIN, lambda: not self.running())
 
     def write(self, process, data):
         """Write to its stdin what it takes within WRITE_PATIENCE s. Returns how many bytes that were. Raises OSError

@@ -32,15 +32,16 @@ from hermes_worker import kernel, limits, tree
 DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGIO, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 MAX_PACKET = 32 << 10  # bytes
 MAX_FDS = 8  # that come with a program
+LEAST_GRACE = 0.2  # s that a program has between TERM and KILL, however young it is
 LIFE_GRACE = 2.0  # s between TERM and KILL for a program whose life is over
 NAMED = 20  # processes that were left running and are named
 PATIENCE = 1.0  # s on top of a grace that a guard may take to end its tree; then it is killed itself
 
 
 class Program:
-    """What to start: the program at `path`, as `argv`. `stdio`: its three descriptors, or the one of its terminal, whose
-    path is `tty`. `fds`: what it finds as /proc/$PPID/fd/N, with N from `first_fd()` on. `keep`: what it leaves running
-    is kept; `life`: s until it is ended, None: no limit."""
+    """What to start: the program at `path`, as `argv`. `stdio`: its three descriptors, or the one of its terminal,
+    whose path is `tty`. `fds`: what it finds as /proc/$PPID/fd/N, with N from `first_fd()` on. `keep`: what it leaves
+    running is kept; `life`: s until it is ended, None: no limit."""
 
     def __init__(self, path, argv, env, cwd, stdio, tty=None, fds=(), keep=False, life=None):
         self.path = path
@@ -161,6 +162,7 @@ class _Keeper:
         self.output = output
         self.program: Program | None = None
         self.until: float | None = None
+        self.began = 0.0
         self.ended = False  # the program is dead, what it left running goes on, and that was told
         self.timed_out = False
         self.tree = tree.Tree(False)
@@ -237,7 +239,8 @@ class _Keeper:
         finally:
             for fd in program.stdio:
                 os.close(fd)
-        self.until = None if program.life is None else time.monotonic() + program.life
+        self.began = time.monotonic()
+        self.until = None if program.life is None else self.began + program.life
         self.tell(pid=self.tree.watched)
 
     def look(self):
@@ -254,6 +257,8 @@ class _Keeper:
     def finish(self, grace):
         """End the tree and say how the program ended. A guard that has an output to read has done its part then."""
         names = self.names() if self.tree.reap() else []
+        if grace:  # what has only begun has nothing to tidy up, and loses a TERM while it starts another program
+            grace = min(grace, max(LEAST_GRACE, time.monotonic() - self.began))
         self.tree.end(grace)
         if self.output is not None:
             self.output.drain()

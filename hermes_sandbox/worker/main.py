@@ -53,6 +53,8 @@ class Worker:
                 self.programs.wait(self.channel)
             frame = self.channel.receive()
             if frame["method"] == wire.BYE:
+                if self.programs is not None:
+                    self.programs.background.end_all()
                 return
             if "id" not in frame:
                 continue  # a notification for a request that has ended meanwhile

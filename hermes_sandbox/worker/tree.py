@@ -32,14 +32,17 @@ def descendants(root, kept=()):
 
 def name_of(pid):
     """A process for a person: its command line, cut, or else the name of its program; and its pid."""
-    words = ""
-    for name in ("cmdline", "comm"):  # one that is about to start a program has no command line
-        try:
-            with open("/proc/%d/%s" % (pid, name), "rb") as file:
-                words = words or file.read(60).replace(b"\0", b" ").decode("utf-8", "replace").strip()
-        except OSError:
-            pass  # it ended while we looked
-    return "%s (pid %d)" % (words or "?", pid)
+    words = _line(pid, "cmdline").split("\0")
+    title = words[0] if " " in words[0] else " ".join(words)  # a first word of several words is a title, as ps shows
+    return "%s (pid %d)" % (title.strip() or _line(pid, "comm").strip() or "?", pid)
+
+
+def _line(pid, name):
+    try:
+        with open("/proc/%d/%s" % (pid, name), "rb") as file:
+            return file.read(80).decode("utf-8", "replace")
+    except OSError:  # it ended while we looked
+        return ""
 
 
 def _pids():
