@@ -104,8 +104,6 @@ def in_front(args, task_id):
             fds=(script, writing),
             pipes=((reading, "state"),),
         )
-    except OSError as error:
-        return tool_error("the shell cannot be started: %s" % error)
     finally:
         for fd in (script, reading, writing):
             os.close(fd)
@@ -185,8 +183,6 @@ def in_background(args, task_id):
             patterns=args.get("watch_patterns") or (),
             notify=bool(args.get("notify_on_complete")),
         )
-    except OSError as error:
-        return tool_error("the shell cannot be started: %s" % error)
     finally:
         os.close(script)
     answer = {"session_id": started.name, "pid": started.pid, "status": "running", "cwd": shell.folder}

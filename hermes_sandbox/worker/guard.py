@@ -83,7 +83,7 @@ class Guard:
         return self.link.fileno()
 
     def start(self, program):
-        """Have it start a program. Raises OSError when that cannot be started, or the guard is gone."""
+        """Have it start a program. Raises OSError when that cannot be started."""
         words = {name: value for name, value in vars(program).items() if name not in ("stdio", "fds")}
         words["stdio"] = len(program.stdio)
         sheet = os.memfd_create("program")  # an environment may be larger than a packet
@@ -92,9 +92,7 @@ class Guard:
             socket.send_fds(self.link, [b"start"], [sheet, *program.stdio, *program.fds])
         finally:
             os.close(sheet)
-        started = self.receive()
-        if started is None:
-            raise OSError(errno.ESRCH, "its guard is gone")
+        started = self.receive() or {"pid": 0}  # a program may kill its guard before that has said so
         if "errno" in started:
             raise OSError(started["errno"], os.strerror(started["errno"]), program.path)
         self.program = started["pid"]
