@@ -2,6 +2,9 @@
 
 Every path below something that a tool may write is a tool's to replace. So links there are refused, and what must stay
 hidden is made before a tool could make it, and cannot be moved away.
+
+What hides is a mount, and the kernel takes a mount off a file that is replaced out here, as editors do when they save:
+a sandbox that runs already sees the new one. What lies in a hidden folder stays hidden, whatever becomes of it.
 """
 
 from __future__ import annotations

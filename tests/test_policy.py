@@ -152,6 +152,19 @@ def test_a_call_never_goes_beyond_the_ceiling_of_any_key(name: str, how: str) ->
     assert f"ask for no more than {shown[1]}, or raise ceiling.{name}" in caught.value.hint
 
 
+@pytest.mark.parametrize("name", CEILINGS)
+def test_nor_does_a_tools_ceiling_but_the_operator_may(name: str) -> None:
+    most, tighter, looser = ({name: value} for value in CEILINGS[name])
+    toolset = Layer("toolsets.x", PolicyLayer(), of(**most), bounded=False)
+    with pytest.raises(Refused) as caught:
+        resolve([toolset, Layer("tools.y", PolicyLayer(), of(**looser))])
+    assert caught.value.message.startswith(f"ceiling.{name} = ")
+    assert "(tools.y) is beyond the ceiling" in caught.value.message
+    with pytest.raises(Refused, match=r"\(call\) is beyond the ceiling .* set by tools\.y"):
+        resolve([toolset, Layer("tools.y", PolicyLayer(), of(**tighter)), Layer("call", of(**looser))])
+    assert getattr(resolve([toolset, Layer("x", of(**looser), bounded=False)]), name) == getattr(of(**looser), name)
+
+
 @pytest.mark.parametrize("name", FREE)
 def test_what_has_no_order_is_the_callers_choice(name: str) -> None:
     chosen = of(**{name: FREE[name]})
