@@ -92,7 +92,8 @@ class Guard:
             socket.send_fds(self.link, [b"start"], [sheet, *program.stdio, *program.fds])
         finally:
             os.close(sheet)
-        started = self.receive() or {"pid": 0}  # a program may kill its guard before that has said so
+        # The program may kill or stop its guard before that has said that it started.
+        started = (self.receive() if self.says_something(PATIENCE) else None) or {"pid": 0}
         if "errno" in started:
             raise OSError(started["errno"], os.strerror(started["errno"]), program.path)
         self.program = started["pid"]
@@ -104,6 +105,12 @@ class Guard:
         except ConnectionResetError:
             data = b""
         return json.loads(data) if data else None
+
+    def says_something(self, seconds):
+        """Whether there is a packet, or an end, within `seconds`."""
+        poll = select.poll()
+        poll.register(self.link, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def say(self, text):
         try:
@@ -121,9 +128,7 @@ class Guard:
 
     def wait(self):
         """Until it is dead and reaped, after it said that its tree is."""
-        poll = select.poll()
-        poll.register(self.link, 0)  # a hang-up is always told
-        poll.poll(PATIENCE * 1000)
+        self.says_something(PATIENCE)
         self.kill()
 
     def kill(self):

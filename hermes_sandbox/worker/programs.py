@@ -122,8 +122,10 @@ class Foreground:
     def take(self, fd):
         """Something is there on a descriptor."""
         if fd == self.guard.fileno():
-            self.over = True
             packet = self.guard.receive() or {}
+            if "pid" in packet:  # of a guard that was stopped, and goes on
+                return
+            self.over = True
             self.done.status = packet.get("status")
             self.done.left = packet.get("kept") or packet.get("left", [])
             self.kept, self.gone = "kept" in packet, "gone" in packet
