@@ -175,26 +175,35 @@ class Worker:
                 self.exchange.spent(self.cpu_seen)
 
     def _forward(self, exchange: Exchange, event: wire.Output) -> None:
-        """Hand output to whoever asked for it. While a slow reader is busy nothing more is read from this worker: its
-        pipe fills, and its command waits."""
-        if exchange.on_output is None:
-            return
-        try:
-            waiting = exchange.on_output(event.stream, event.data)
-        except Exception as error:  # the caller's own: it ends this call, and must not reach the loop
-            exchange.end("cancelled", f"its output cannot be passed on: {error}")
-            return
-        if inspect.isawaitable(waiting):
-            self.process.pause()
-            task = asyncio.ensure_future(waiting)
-            exchange.readers.add(task)
-            task.add_done_callback(lambda done: self._read_on(exchange, done))
+        """Hand output to whoever asked for it, one piece after the other. While a slow reader is busy nothing more is
+        read from this worker: its pipe fills, and its command waits."""
+        if exchange.on_output is not None:
+            exchange.unread.append(event)
+            if exchange.reader is None:
+                self._hand_over(exchange, exchange.on_output)
 
-    def _read_on(self, exchange: Exchange, task: asyncio.Future[None]) -> None:
-        exchange.readers.discard(task)
+    def _hand_over(self, exchange: Exchange, on_output: OutputHandler) -> None:
+        while exchange.unread:
+            event = exchange.unread.popleft()
+            try:
+                waiting = on_output(event.stream, event.data)
+            except Exception as error:  # the caller's own: it ends this call, and must not reach the loop
+                exchange.unread.clear()
+                exchange.end("cancelled", f"its output cannot be passed on: {error}")
+                return
+            if inspect.isawaitable(waiting):
+                self.process.pause()
+                exchange.reader = asyncio.ensure_future(waiting)
+                exchange.reader.add_done_callback(lambda done: self._read_on(exchange, on_output, done))
+                return
+
+    def _read_on(self, exchange: Exchange, on_output: OutputHandler, task: asyncio.Future[None]) -> None:
+        exchange.reader = None
         if not task.cancelled() and (error := task.exception()) is not None:
+            exchange.unread.clear()
             exchange.end("cancelled", f"its output cannot be passed on: {error}")
-        if not exchange.readers:
+        self._hand_over(exchange, on_output)
+        if exchange.reader is None:
             self.process.resume()
 
     # What goes ----------------------------------------------------------------------------------------------------
@@ -232,7 +241,7 @@ class Worker:
             deadline.cancel()
             for helper in helpers:
                 helper.cancel()
-        if exchange.cause != "answered" or _has_mark(exchange) or exchange.readers:
+        if exchange.cause != "answered" or _has_mark(exchange) or exchange.reader is not None:
             await self._finish(exchange)
         exchange.wall_s = time.monotonic() - exchange.begun
         self.exchange = None
@@ -296,7 +305,7 @@ class Worker:
             raise asyncio.CancelledError
 
     async def _climb(self, exchange: Exchange) -> None:
-        stalled = time.monotonic() - self._last_bytes > STALLED and not exchange.readers
+        stalled = time.monotonic() - self._last_bytes > STALLED and exchange.reader is None
         exchange.half_a_frame = self.session.unfinished and (stalled or exchange.cause == "died")
         if exchange.cause not in ("answered", "died", "protocol") and not exchange.answered():
             over = exchange.again()
@@ -319,9 +328,9 @@ class Worker:
                         await self._drained_more.wait()
             except TimeoutError:
                 log.info("a worker did not confirm its prints within %g s", DRAIN_PATIENCE)
-        if exchange.readers and exchange.cause == "answered":
-            left = exchange.begun + exchange.watch.timeout - time.monotonic()
-            await asyncio.wait(exchange.readers, timeout=max(left, 0.0))
+        until = exchange.begun + exchange.watch.timeout
+        while exchange.reader is not None and exchange.cause == "answered" and time.monotonic() < until:
+            await asyncio.wait([exchange.reader], timeout=until - time.monotonic())
 
     async def stop(self) -> bool:
         """End the worker by the last steps of the ladder. True when the kernel confirmed it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
@@ -78,7 +79,8 @@ class Exchange:
         self.wall_s = 0.0
         self.credit = wire.STDIN_WINDOW
         self.credit_came = asyncio.Event()
-        self.readers: set[asyncio.Future[None]] = set()
+        self.unread: deque[wire.Output] = deque()  # pieces that `on_output` has yet to get
+        self.reader: asyncio.Future[None] | None = None  # that it is busy with the last one
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(self) -> None:

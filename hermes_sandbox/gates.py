@@ -7,7 +7,7 @@ What passes is a `Prepared`: all that a worker and a record need to know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -63,14 +63,22 @@ class Gates:
             names &= resolve(self._filter, self._config, registry)
         return names - {t.name for t in registry.tools() if self._config.switched_off(t.name, t.toolset)}
 
-    def base(self, *, network: bool = True) -> Policy:
-        """The policy of what belongs to no tool. Without `network`, and with nothing else that is granted, where that
-        can be taken away: for what has to be asked before it is trusted."""
-        policy = resolve_policy([*self._config.layers(), Layer("supervisor", self._operator, bounded=False)])
-        if network:
-            return policy
+    def describing(self, names: Iterable[str]) -> Policy:
+        """What a module is described under that seems to register tools of these names: nothing that is granted, and no
+        network where that can be taken away; but the interpreter and packages that its tools will have, since it may
+        not load without them."""
+        operator = Layer("supervisor", self._operator, bounded=False)
+        policy = resolve_policy([*self._config.layers(), operator])
         kept = policy.network if policy.tier == "process" else "none"
-        return msgspec.structs.replace(policy, env=(), read=(), write=(), network=kept)
+        packages, python = policy.packages, policy.python
+        for name in names:
+            listing = (toolset for toolset, entry in self._config.toolsets.items() if name in entry.tools)
+            own = resolve_policy([*self._config.layers(next(listing, ""), name), operator])
+            packages = tuple(dict.fromkeys((*packages, *own.packages)))
+            python = own.python or python
+        return msgspec.structs.replace(
+            policy, env=(), read=(), write=(), network=kept, packages=packages, python=python
+        )
 
     def exec_policy(self, asked: PolicyLayer) -> Policy:
         layers = [*self._config.layers(), Layer("supervisor", self._operator, bounded=False)]

@@ -254,7 +254,7 @@ class AsyncSupervisor:
     # What describes and checks tools ------------------------------------------------------------------------------
 
     async def _ask_describe(self, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
-        return await self._ask(module, self._gates.base(network=False), BASE_ENV, params, watch)
+        return await self._ask(module, self._gates.describing(module.hints), BASE_ENV, params, watch)
 
     async def _ask_check(self, tool: ToolInfo, module: ModuleFile, params: Any, watch: Watch) -> Exchange:
         policy = self.policy_of(tool)

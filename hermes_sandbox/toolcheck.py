@@ -147,7 +147,7 @@ class _Loader:
         """The tools that it registers, and what there is to say of them; no tools where no worker can be had."""
 
         async def describe(module: ModuleFile, params: wire.Describe, watch: Watch) -> Exchange:
-            async with trials.worker(gates.base(network=False), module.contents) as worker:
+            async with trials.worker(gates.describing(module.hints), module.contents) as worker:
                 exchange = await worker.request(params, watch)
             if module.name == self._name:
                 self._exchange = exchange

@@ -53,6 +53,20 @@ def test_output_comes_in_order_and_apart(supervisor: Supervisor) -> None:
     assert (result.stdout_tail, result.stderr_tail) == ("out\ufffd\n", "\u00e4")
 
 
+def test_a_reader_that_takes_its_time_gets_the_pieces_in_order(supervisor: Supervisor) -> None:
+    """One read from the worker may bring several pieces; each is handed over when the one before was taken."""
+    parts: list[bytes] = []
+
+    async def take(_stream: str, data: bytes) -> None:
+        for _ in range(0 if len(parts) % 2 else 20):  # every other one is slower than the next
+            await asyncio.sleep(0)
+        parts.append(data)
+
+    result = supervisor.exec(["seq", "300000"], on_output=take)
+    assert result.outcome == "ok", result
+    assert b"".join(parts) == b"".join(b"%d\n" % number for number in range(1, 300001))
+
+
 def test_a_command_that_is_not_there(supervisor: Supervisor) -> None:
     result = supervisor.exec(["no-such-program"])
     assert (result.outcome, result.exit_code) == ("tool_error", 127)

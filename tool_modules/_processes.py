@@ -63,7 +63,9 @@ def _summary(found):
     answer["uptime_s"] = round((found.ended or time.time()) - found.started, 1)
     if not found.running:
         if found.status is None:
-            answer.update(exit_code=None, note="how it ended is not known: the process that watched it was killed or stopped")
+            answer.update(
+                exit_code=None, note="its end is not known: the process that watched it was killed or stopped"
+            )
         elif os.WIFSIGNALED(found.status):
             number = os.WTERMSIG(found.status)
             answer.update(exit_code=128 + number, signal=number)

@@ -15,7 +15,7 @@ TERMINAL = {
     "description": (
         "Run a shell command. Working folder, variables, functions, aliases and shell options last from one command to "
         "the next. It returns when the command's shell ends; there is no input, so a program that asks fails at once. "
-        "Output is `output`, both streams in the order of their coming; with anything on stderr also `stdout` and "
+        "Output is `output`, both streams as they came; with anything on stderr also `stdout` and "
         "`stderr` apart. A command that is over its timeout is ended with everything that it started (exit_code 124), "
         "and the shell's state stays as before it. For servers and long jobs use background=true, then the tool "
         "process."
