@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import os
 import signal
 import sys
@@ -56,9 +57,10 @@ def test_output_comes_in_order_and_apart(supervisor: Supervisor) -> None:
 def test_a_reader_that_takes_its_time_gets_the_pieces_in_order(supervisor: Supervisor) -> None:
     """One read from the worker may bring several pieces; each is handed over when the one before was taken."""
     parts: list[bytes] = []
+    turn = itertools.count()
 
     async def take(_stream: str, data: bytes) -> None:
-        for _ in range(0 if len(parts) % 2 else 20):  # every other one is slower than the next
+        for _ in range(0 if next(turn) % 2 else 20):  # every other one is slower than the next
             await asyncio.sleep(0)
         parts.append(data)
 
