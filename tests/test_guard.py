@@ -1,0 +1,90 @@
+"""A command that kills or stops the process that watches over it (worker/guard.py): its call, the next one and the
+background go on, and nothing that it started is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_sandbox import Supervisor
+from tests.support import TIERS, Holders, holders_in, wait_until
+from tests.terminals import GRACE, Task, holding, opened
+
+PATIENCE = 1.0  # s that a guard may take on top of the grace
+
+
+@pytest.fixture(scope="module", params=TIERS)
+def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
+    workspace = tmp_path_factory.mktemp("guard").resolve()
+    with Supervisor(workspace=workspace, policy={"tier": request.param, "grace": GRACE}) as made:
+        made.folder = workspace  # type: ignore[attr-defined]
+        yield made
+
+
+@pytest.fixture
+def folder(supervisor: Supervisor) -> Path:
+    found: Path = supervisor.folder  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.fixture
+def holders(folder: Path) -> Iterator[Holders]:
+    yield from holders_in(folder)
+
+
+@pytest.fixture
+def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
+    yield from opened(supervisor, folder)
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize("command", ["kill -9 $PPID; sleep 60", "sleep 60 & kill -9 $PPID", "kill -9 $PPID $$"])
+def test_it_is_killed(command: str, shell: str, task: Task, folder: Path) -> None:
+    """Ten times: the guard may be dead before it could say that it has started anything."""
+    task("cd /tmp", shell=shell)
+    for _ in range(10):
+        for holders in holders_in(folder):
+            answer = task(holding(holders, command), shell=shell)
+            assert holders.are_gone()
+            assert answer["exit_code"] == 137, answer
+            assert "killed the process that watched it" in answer["note"]
+            assert "error" not in answer
+            assert task.output("pwd", shell=shell) == "/tmp\n"
+
+
+def test_it_is_stopped(task: Task, holders: Holders) -> None:
+    task("cd /tmp")
+    begun = time.monotonic()
+    answer = task(holding(holders, "(sleep 60 & setsid sleep 60 &) ; kill -STOP $PPID"), timeout=0.3)
+    assert holders.are_gone()
+    assert time.monotonic() - begun < 0.3 + GRACE + PATIENCE + 1
+    assert answer["exit_code"] == 124
+    assert task.output("pwd") == "/tmp\n"
+
+
+def test_it_is_stopped_and_the_command_ends(task: Task, holders: Holders) -> None:
+    """Nobody says that it has ended: its time must run out, and no later."""
+    answer = task(holding(holders, "kill -STOP $PPID; exit 5"), timeout=0.3)
+    assert holders.are_gone()
+    assert answer["exit_code"] in (5, 124)
+    assert task.output("echo well") == "well\n"
+
+
+def test_the_one_of_another_command_is_killed(task: Task, holders: Holders) -> None:
+    """A command in front kills the guard of one in the background: that one ends, and says how."""
+    path = task.folder / "guard"
+    path.touch()
+    name = task.start(holding(holders, "echo $PPID > guard; sleep 60"))
+    holders.wait_for(1)
+    assert wait_until(lambda: path.read_text(encoding="ascii").endswith("\n"))
+    guard = path.read_text(encoding="ascii").strip()
+    assert task(f"kill -9 {guard}")["exit_code"] == 0
+    assert holders.are_gone()
+    ended = task.process("poll", name)
+    assert ended["status"] == "exited"
+    assert ended["exit_code"] is None
+    assert "was killed or stopped" in ended["note"]
