@@ -339,7 +339,10 @@ class Worker:
         return await asyncio.shield(self._stopping)
 
     async def close(self) -> bool:
-        """Let the worker leave by itself, and end it if it does not. True when the kernel confirmed it."""
+        """Let the worker leave by itself, and end it if it does not. True when the kernel confirmed it. A request that
+        runs on it ends `cancelled`."""
+        if self.exchange is not None:
+            self.exchange.end("cancelled", "its task was closed")
         if self._stopping is None and self.usable:
             self.process.send(self.session.notification(wire.Bye()))
             self.session.stop()

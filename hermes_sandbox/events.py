@@ -21,6 +21,7 @@ from hermes_sandbox.worker import wire
 
 MAX_QUEUED = 1000  # events of one subscription
 MAX_TEXT = 8000  # characters of one event
+SHELL_SIGNAL = 128  # as shells count
 MAX_KNOWN = 256  # background programs of one worker that are known here
 
 Kind = Literal["started", "output", "match", "exited"]
@@ -28,8 +29,9 @@ Kind = Literal["started", "output", "match", "exited"]
 
 class ProcessEvent(msgspec.Struct, frozen=True, kw_only=True):
     """`text`: the command (started), new output, or the line that matched; `more`: further lines that matched.
-    `exit_code` or `signal` of an exit, neither where it is not known; `notify`: whoever started it wants to be told.
-    `at`: seconds since the epoch; `lost`: events before this one that were dropped, since nobody read them."""
+    `exit_code` of an exit, 128 + N for `signal` N, None where it is not known; `timed_out`: its life was over;
+    `notify`: whoever started it wants to be told. `at`: seconds since the epoch; `lost`: events before this one that
+    were dropped, since nobody read them."""
 
     task_id: str
     session_id: str
@@ -39,6 +41,7 @@ class ProcessEvent(msgspec.Struct, frozen=True, kw_only=True):
     more: int = 0
     exit_code: int | None = None
     signal: int | None = None
+    timed_out: bool = False
     notify: bool = False
     lost: int = 0
 
@@ -74,8 +77,9 @@ class Known:
             event.kind,
             text=text,
             more=event.more,
-            exit_code=event.code,
+            exit_code=event.code if event.signal is None else SHELL_SIGNAL + event.signal,
             signal=event.signal,
+            timed_out=event.timed_out,
             notify=event.notify,
         )
 

@@ -16,8 +16,8 @@ from hermes_sandbox import arguments
 from hermes_sandbox.catalog import Catalog
 from hermes_sandbox.config import Config, Tool
 from hermes_sandbox.environment import granted
-from hermes_sandbox.errors import InvalidArguments, Refused, Unavailable
-from hermes_sandbox.policy import Layer, Policy, PolicyLayer
+from hermes_sandbox.errors import InvalidArguments, Unavailable
+from hermes_sandbox.policy import Layer, Policy, PolicyLayer, how_to_raise
 from hermes_sandbox.policy import layer as policy_layer
 from hermes_sandbox.policy import resolve as resolve_policy
 from hermes_sandbox.pool import Key, policy_digest
@@ -127,7 +127,7 @@ class Gates:
             children=own.children,
             env=env,
             withheld=withheld,
-            notes=[FRESH] if fresh else [],
+            notes=[FRESH] if fresh and policy.reuse == "session" else [],
         )
 
     def _check_allowed(self, tool: ToolInfo, registry: Registry) -> None:
@@ -148,24 +148,24 @@ class Gates:
     def _with_time(
         self, tool: ToolInfo, layer: PolicyLayer | None, own: Tool, args: Mapping[str, Any]
     ) -> PolicyLayer | None:
-        """The call's layer with as much time as an argument asks for, beside what its end may take. Raises
-        InvalidArguments where that is beyond the ceiling."""
+        """The call's layer with as much time as an argument asks for, and what its end may take beside that if there is
+        so much. Raises InvalidArguments where that is beyond the ceiling."""
         asked = args.get(own.timeout_argument) if own.timeout_argument else None
-        if args.get("background") is True:  # by the contract's convention such a call returns at once
+        # By the contract's convention a call in the background returns at once.
+        if isinstance(asked, bool) or not isinstance(asked, int | float) or args.get("background") is True:
             return layer
         policy = self.policy(tool, layer)[0]
-        if asked is None or asked + policy.grace + TIME_MARGIN <= policy.timeout:
-            return layer
-        needed = PolicyLayer(timeout=asked + policy.grace + TIME_MARGIN)
-        try:
-            resolve_policy([*self._layers(tool), Layer("call", layer or PolicyLayer()), Layer("call", needed)])
-        except Refused as refusal:
+        most, set_by = policy.ceilings["timeout"]
+        if asked > most:
             raise InvalidArguments(
-                f"{own.timeout_argument} = {asked:g} s, with the grace of {policy.grace:g} s, is more than a call of "
-                f"{tool.name} may take: {refusal.message}",
-                hint=f"ask for less, or raise ceiling.timeout of {tool.name} in toolsets.toml",
-            ) from None
-        return msgspec.structs.replace(layer or PolicyLayer(), timeout=needed.timeout)
+                f"{own.timeout_argument} = {asked:g} s is more than a call of {tool.name} may take: {most:g} s, set by "
+                f"{set_by}",
+                hint=f"ask for no more than {most:g}{how_to_raise('timeout', set_by)}",
+            )
+        needed = min(asked + policy.grace + TIME_MARGIN, most)
+        if needed <= policy.timeout:
+            return layer
+        return msgspec.structs.replace(layer or PolicyLayer(), timeout=needed)
 
 
 def as_layer(asked: Asked) -> PolicyLayer | None:

@@ -29,7 +29,7 @@ SHELL_SIGNAL = 128  # a shell's exit code for a program that died of signal N is
 NOT_FOUND_EXIT, NOT_EXECUTABLE_EXIT = 127, 126  # what shells say of a command that is not there, or cannot be run
 
 ERRNO_LIMITS = {errno.EFBIG: "file_size", errno.EMFILE: "open_files", errno.EAGAIN: "pids"}
-SIGNAL_LIMITS = {signal.SIGXCPU: "cpu_time", signal.SIGXFSZ: "file_size"}
+SIGNAL_LIMITS: dict[int, str] = {signal.SIGXCPU: "cpu_time", signal.SIGXFSZ: "file_size"}
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ def _by_death(case: Case) -> Verdict:
         message = f"the worker exited with code {ended.code} in the middle of the call"
         return Verdict(outcome="crashed", exit_code=ended.code, error=Failure(message, "a tool must return, not exit"))
     if ended.signal in SIGNAL_LIMITS:
-        return case.limit(SIGNAL_LIMITS[signal.Signals(ended.signal)], mechanism="rlimit")
+        return case.limit(SIGNAL_LIMITS[ended.signal], mechanism="rlimit")
     memory = case.policy.memory
     if case.mechanisms.get("memory") == "watchdog" and memory and ended.peak_bytes >= NEAR_LIMIT * memory:
         return case.limit("memory", ended.peak_bytes, "rlimit")
@@ -210,9 +210,11 @@ def _by_reply(case: Case, reply: Any) -> Verdict:
         if len(result) > case.policy.result:
             return case.limit("result", len(result), "supervisor")
         failed = has_error(result)
-    if (limit := _limit_behind(case, reply.code, reply.signal)) is not None:
-        return msgspec.structs.replace(limit, exit_code=reply.code, signal=reply.signal)
     end = {"exit_code": reply.code, "signal": reply.signal}
+    # Whoever reads the answer cannot see that a process behind it was killed for want of memory.
+    limit = case.limit("memory", case.after.peak_bytes) if case.out_of_memory() else None
+    if limit is not None or (limit := _limit_behind(case, reply.code, reply.signal)) is not None:
+        return msgspec.structs.replace(limit, result=result, **end)
     if failed:
         return Verdict(outcome="tool_error", result=result, error=Failure("the tool answered with an error"), **end)
     return Verdict(outcome="ok", result=result, **end)
@@ -229,16 +231,17 @@ def _by_exit(case: Case, done: wire.ExecDone) -> Verdict:
 
 
 def _limit_behind(case: Case, code: int | None, number: int | None) -> Verdict | None:
-    """The limit that ended a program, by what the kernel counted meanwhile and by the signal that it died of, or that
-    its shell reports (128 + N)."""
+    """The limit that ended a program, or part of what it ran: by what the kernel counted meanwhile, and by the signal
+    that it died of, or that its shell reports (128 + N)."""
     if not code and number is None:
         return None
     if case.out_of_memory():
         return case.limit("memory", case.after.peak_bytes)
     if number is None and code is not None and code > SHELL_SIGNAL:
         number = code - SHELL_SIGNAL
-    if number in SIGNAL_LIMITS:
-        return case.limit(SIGNAL_LIMITS[signal.Signals(number)], mechanism="rlimit")
+    name = SIGNAL_LIMITS.get(number or 0)
+    if name is not None and getattr(case.policy, name) is not None:
+        return case.limit(name, mechanism="rlimit")
     if (case.after.pids_refused or 0) > (case.before.pids_refused or 0):
         return case.limit("pids")
     return None

@@ -183,7 +183,8 @@ class PolicyLayer(msgspec.Struct, frozen=True, kw_only=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A call's effective policy. None is no limit, "" is the runner's choice. `explicit`: the keys that a layer above
     the built-in one set, which are refused where they cannot be enforced; `sources`: key -> the layer that its value
-    came from, or the layers, for what adds up."""
+    came from, or the layers, for what adds up; `ceilings`: key -> the most that a stronger layer may ask for, and the
+    layer that set it."""
 
     timeout: float = 120.0
     idle_timeout: float | None = None
@@ -211,6 +212,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     explicit: frozenset[str] = frozenset()
     sources: dict[str, str] = {}
+    ceilings: dict[str, tuple[Any, str]] = {}
 
 
 _BUILT_IN = Policy()
@@ -286,7 +288,8 @@ def resolve(layers: Sequence[Layer]) -> Policy:
             values[name], sources[name] = value, source
             if name not in own:
                 ceilings[name] = (value, each.source)
-    return Policy(**values, explicit=frozenset(values), sources=sources)
+    standing = {name: _standing(name, ceilings) for name, option in OPTIONS.items() if option.order != "free"}
+    return Policy(**values, explicit=frozenset(values), sources=sources, ceilings=standing)
 
 
 def _standing(name: str, ceilings: Mapping[str, tuple[Any, str]]) -> tuple[Any, str]:
@@ -301,8 +304,21 @@ def _check(path: str, name: str, value: Any, source: str, most: Any, set_by: str
             asked, shown = str(value), str(most)
         raise Refused(
             f"{path} = {asked} ({source}) is beyond the ceiling {shown}, set by {set_by}",
-            hint=f"ask for no more than {shown}, or raise ceiling.{name} in toolsets.toml",
+            hint=f"ask for {_no_more_than(shown)}{how_to_raise(name, set_by)}",
         )
+
+
+def _no_more_than(shown: str) -> str:
+    return "less" if shown in ("none", "nothing") else f"no more than {shown}"
+
+
+def how_to_raise(name: str, set_by: str) -> str:
+    """Words on where the ceiling of a key can be raised, by the layer that set it; "" if whoever asks set it."""
+    if set_by.startswith(("toolsets.", "tools.")):
+        return f", or raise {set_by}.ceiling.{name} in your toolsets.toml"
+    if set_by == "built-in":
+        return f", or set ceiling.{name} of its toolset in your toolsets.toml"
+    return f", or raise it in {set_by}" if set_by not in ("call", "exec") else ""
 
 
 def _exceeds(option: Option, value: Any, most: Any) -> bool:

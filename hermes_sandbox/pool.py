@@ -205,7 +205,7 @@ class Pool:
         ]
 
     async def close_where(self, wanted: Callable[[Key], bool]) -> None:
-        """Close the workers whose key is wanted, and forget their keys. A request that runs on one ends `crashed`."""
+        """Close the workers whose key is wanted, and forget their keys. A request that runs on one ends `cancelled`."""
         keys = [key for key in self._slots if wanted(key)]
         workers = [self._slots.pop(key).worker for key in keys]
         await asyncio.gather(*(self._end(worker) for worker in workers if worker is not None))

@@ -38,13 +38,12 @@ class Record:
             error=Failure(error.message, error.hint),
             usage=Usage(wall_s=round(time.monotonic() - self.begun, 6)),
             runner=self.policy.runner if self.policy is not None else "",
-            notes=self.notes,
         )
 
     def ended(self, worker: Worker, exchange: Exchange, before: Evidence) -> CallResult:
         """The record of a call that a worker took, however that went."""
         assert self.policy is not None
-        plain = exchange.cause == "answered" and exchange.failed is None and _went_well(exchange.reply)
+        plain = exchange.cause == "answered" and exchange.failed is None and _is_plain(exchange.reply)
         after = worker.counted
         if not plain and not exchange.lost:  # reading the counters costs more than a warm call
             after = worker.counted = worker.process.evidence()
@@ -72,14 +71,16 @@ class Record:
             usage=usage(case),
             runner=self.policy.runner,
             tier=worker.process.tier,
-            notes=[*self.notes, *worker.process.notes, *self._afterthoughts(exchange, verdict.outcome)],
+            notes=[*self.notes, *worker.process.notes, *self._afterthoughts(case, verdict.outcome)],
             stdout_tail=exchange.stdout.text,
             stderr_tail=exchange.stderr.text + trace,
             truncated=exchange.stdout.truncated or exchange.stderr.truncated,
         )
 
-    def _afterthoughts(self, exchange: Exchange, outcome: str) -> list[str]:
-        notes = []
+    def _afterthoughts(self, case: Case, outcome: str) -> list[str]:
+        notes, exchange = [], case.exchange
+        if outcome == "ok" and case.out_of_memory():
+            notes.append(f"a process of it was killed at the limit memory ({case.mechanisms.get('memory', '')})")
         done = exchange.failed.trouble if exchange.failed is not None else exchange.reply
         if leftovers := getattr(done, "leftovers", 0):
             notes.append(f"{leftovers} process(es) that it had left running were ended")
@@ -90,6 +91,6 @@ class Record:
         return notes
 
 
-def _went_well(reply: object) -> bool:
-    """Whether a reply leaves no question to the kernel's counters: no program that the call ran ended badly."""
-    return isinstance(reply, wire.CallDone) and not reply.code and reply.signal is None
+def _is_plain(reply: object) -> bool:
+    """Whether a reply leaves no question to the kernel's counters, which tell of the programs that a call ran."""
+    return isinstance(reply, wire.CallDone) and reply.code is None and reply.signal is None

@@ -71,8 +71,9 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
     def as_tool_string(self) -> str | dict[str, Any]:
-        """What `dispatch` hands to a model: the tool's answer unchanged, else a JSON object that names the end."""
-        if self.result is not None:
+        """What `dispatch` hands to a model: the tool's answer unchanged, else a JSON object that names the end; with
+        the answer in it where there is one that a limit makes doubtful."""
+        if self.result is not None and self.outcome in ("ok", "tool_error"):
             return self.result
         message = self.error.message if self.error else self.outcome
         answer: dict[str, Any] = {"error": message, "error_type": self.outcome}
@@ -84,5 +85,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("stdout_tail", "stderr_tail"):
             if tail := getattr(self, name):
                 answer[name] = tail
+        if self.result is not None:
+            answer["result"] = self.result
         answer["wall_s"] = round(self.usage.wall_s, 3)
         return msgspec.json.encode(answer).decode()

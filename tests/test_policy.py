@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hermes_sandbox.errors import Refused
@@ -29,7 +30,7 @@ def of(**values: object) -> PolicyLayer:
 def test_the_tables_name_the_same_keys() -> None:
     fields = set(PolicyLayer.__struct_fields__)
     assert fields == set(OPTIONS)
-    assert fields == set(Policy.__struct_fields__) - {"explicit", "sources"}
+    assert fields == set(Policy.__struct_fields__) - {"explicit", "sources", "ceilings"}
     assert set(BUILT_IN_CEILING) <= fields
 
 
@@ -84,7 +85,9 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: obje
 
 def test_without_layers_the_defaults_hold_and_nothing_is_explicit() -> None:
     policy = resolve([])
-    assert policy == Policy()
+    assert msgspec.structs.replace(policy, ceilings={}) == Policy()
+    assert policy.ceilings["timeout"] == (3600.0, "built-in")
+    assert policy.ceilings["memory"] == (64 << 30, "built-in")
     assert (policy.timeout, policy.memory, policy.network, policy.tier) == (120.0, 1 << 30, "none", "landlock")
     assert not policy.explicit
 
@@ -149,7 +152,8 @@ def test_a_call_never_goes_beyond_the_ceiling_of_any_key(name: str, how: str) ->
         resolve([*layers, Layer("call", of(**looser))])
     shown = [format_value(name, getattr(of(**each), name)) for each in (looser, most)]
     assert caught.value.message == f"{name} = {shown[0]} (call) is beyond the ceiling {shown[1]}, set by toolsets.x"
-    assert f"ask for no more than {shown[1]}, or raise ceiling.{name}" in caught.value.hint
+    least = "less" if shown[1] in ("none", "nothing") else f"no more than {shown[1]}"
+    assert caught.value.hint == f"ask for {least}, or raise toolsets.x.ceiling.{name} in your toolsets.toml"
 
 
 @pytest.mark.parametrize("name", CEILINGS)

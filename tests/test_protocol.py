@@ -32,7 +32,7 @@ SAMPLES: list[Any] = [
     wire.Bye(),
     wire.Hello(wire=1, nonce="n", python="3.9.18", uid=1000),
     wire.Output(id=1, stream="stderr", data=b"\0\xff\n", skipped=3),
-    wire.Event(session_id="p", kind="exited", text="t", more=2, code=3, signal=9, notify=True),
+    wire.Event(session_id="p", kind="exited", text="t", more=2, code=3, signal=9, timed_out=True, notify=True),
     wire.Credit(id=1, bytes=65536),
     wire.Log(level=30, name="n", message="\U0001f600"),
     COST,

@@ -11,7 +11,6 @@ from tools.registry import tool_error, tool_result
 SIZE = (40, 120)  # rows and columns of a terminal
 SHOWN_HEAD, SHOWN_TAIL = 20_000, 30_000  # bytes of output in an answer
 STREAM_HEAD, STREAM_TAIL = 4_000, 6_000  # of one stream alone
-MARGIN = 1.0  # s that the end of a command, and its answer, may take beside the grace
 CHECK_INTERVAL = 10.0  # s
 TIMED_OUT = 124  # as timeout(1)
 
@@ -32,8 +31,8 @@ class Shell:
         self.notes = []
         home = self._existing(self.state.folder)
         self.folder = os.path.join(home, os.path.expanduser(args["workdir"])) if args.get("workdir") else home
-        if not os.path.isdir(self.folder):
-            raise Problem("workdir: %s is no folder" % self.folder)
+        if not _can_enter(self.folder):
+            raise Problem("workdir: %s is no folder that can be entered" % self.folder)
         self.pty = bool(args.get("pty"))
         self.command = args["command"]
         # A shell that has a state finds its variables there: one that was unset must not come back.
@@ -42,35 +41,38 @@ class Shell:
 
     def _existing(self, folder):
         found = folder
-        while not os.path.isdir(found):
+        while not _can_enter(found) and found != "/":
             found = os.path.dirname(found)
         if found != folder:
-            self.notes.append("the working folder %s is gone: the command started in %s" % (folder, found))
+            self.notes.append("the working folder %s is gone or closed: the command started in %s" % (folder, found))
         return found
 
     def script(self, answer):
-        """A descriptor of its script; `answer` as in _shell.script."""
+        """Its script as an open file; `answer` as in _shell.script."""
         command = self.command.encode("utf-8", "surrogateescape")
-        script = os.memfd_create("script")
-        left = memoryview(_shell.script(self.name, self.state, command, self.pty, answer))
-        while left:
-            left = left[os.write(script, left) :]
-        return script
+        return sandbox.programs.sheet(_shell.script(self.name, self.state, command, self.pty, answer))
 
     def arguments(self, script):
         return _shell.arguments(self.name, script, self.command)
 
     def keep(self, answer, workdir):
-        """Take over the state that the shell wrote."""
-        state = _shell.parse(self.name, answer)
+        """Take over the state that the shell wrote; None: more than is kept. Raises Problem if the command was not run
+        since its state could not be brought back."""
+        if answer is not None and not answer.startswith(_shell.READY) and not self.state.is_new:
+            del _states[self.key]
+            raise Problem("the shell's state could not be brought back and was dropped: this command was not run")
+        state = None if answer is None else _shell.parse(self.name, answer, self.state)
         if state is None:
-            too_large = len(answer) > _shell.MAX_STATE
-            why = "is larger than %d bytes" % _shell.MAX_STATE if too_large else "was not written at its end"
+            why = "was not written at its end" if answer is not None else "is larger than %d bytes" % _shell.MAX_STATE
             self.notes.append("the shell's state %s: it stays as before this command" % why)
             return
         if workdir and os.path.realpath(state.folder) == os.path.realpath(self.folder):
             state.folder = self.state.folder
         _states[self.key] = self.state = state
+
+
+def _can_enter(folder):
+    return os.path.isdir(folder) and os.access(folder, os.X_OK)
 
 
 def _chosen(name):
@@ -82,40 +84,37 @@ def _chosen(name):
 
 
 def in_front(args, task_id):
+    programs = sandbox.programs
+    begun, first = time.monotonic(), programs.first_fd()
     try:
         shell = Shell(args, task_id)
+        with shell.script(first + 1) as script, _Pipe() as state:
+            done = programs.run(
+                shell.path,
+                shell.arguments(first),
+                shell.env,
+                shell.folder,
+                args["command"],
+                timeout=args.get("timeout"),
+                size=SIZE if shell.pty else None,
+                fds=(script.fileno(), state.writing),
+                pipes=((state.reading, "state", _shell.MAX_STATE),),
+            )
+        if not done.timed_out and done.status is not None:
+            shell.keep(done.extra["state"], args.get("workdir"))
     except Problem as problem:
         return tool_error(problem)
-    programs = sandbox.programs
-    timeout, grace = _times(programs.call, args.get("timeout"))
-    begun, first = time.monotonic(), programs.first_fd()
-    script = shell.script(first + 1)
-    reading, writing = os.pipe()
-    try:
-        done = programs.run(
-            shell.path,
-            shell.arguments(first),
-            shell.env,
-            shell.folder,
-            args["command"],
-            timeout,
-            grace,
-            size=SIZE if shell.pty else None,
-            fds=(script, writing),
-            pipes=((reading, "state"),),
-        )
-    finally:
-        for fd in (script, reading, writing):
-            os.close(fd)
-    if not done.timed_out:
-        shell.keep(done.extra.get("state", b""), args.get("workdir"))
-    return _answer(shell, done, timeout, time.monotonic() - begun)
+    return _answer(shell, done, args.get("timeout"), time.monotonic() - begun)
 
 
-def _times(call, asked):
-    """(timeout, grace) in s: what was asked for, so that the command's end and the answer come before the call's."""
-    most = call.remaining() - min(call.grace, call.remaining() / 4) - min(MARGIN, call.remaining() / 4)
-    return min(most, asked or most), min(call.grace, call.remaining() / 4)
+class _Pipe:
+    def __enter__(self):
+        self.reading, self.writing = os.pipe()
+        return self
+
+    def __exit__(self, *_exc):
+        os.close(self.reading)
+        os.close(self.writing)
 
 
 def _answer(shell, done, timeout, seconds):
@@ -137,7 +136,10 @@ def _answer(shell, done, timeout, seconds):
         answer["ended"] = done.left
         shell.notes.append("what it left running was ended; use background=true for what should go on")
     if done.status is None and not done.timed_out:
-        shell.notes.append("the command killed the process that watched it; whatever it had started was ended")
+        shell.notes.append(
+            "the command killed the process that watched it: what it had started was ended, and the shell's state "
+            "stays as before it"
+        )
     if shell.name == "sh":
         answer["shell"] = "sh"
     if shell.notes:
@@ -168,8 +170,7 @@ def in_background(args, task_id):
         shell = Shell(args, task_id)
     except Problem as problem:
         return tool_error(problem)
-    script = shell.script(None)
-    try:
+    with shell.script(None) as script:
         started = programs.start(
             shell.path,
             shell.arguments(programs.first_fd()),
@@ -177,14 +178,12 @@ def in_background(args, task_id):
             shell.folder,
             args["command"],
             size=SIZE if shell.pty else None,
-            fds=(script,),
+            fds=(script.fileno(),),
             life=args.get("timeout"),
             interval=args.get("check_interval") or CHECK_INTERVAL,
             patterns=args.get("watch_patterns") or (),
             notify=bool(args.get("notify_on_complete")),
         )
-    finally:
-        os.close(script)
     answer = {"session_id": started.name, "pid": started.pid, "status": "running", "cwd": shell.folder}
     if shell.notes:
         answer["note"] = "; ".join(shell.notes)

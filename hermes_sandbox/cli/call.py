@@ -93,7 +93,7 @@ def _print(result: CallResult) -> None:
         click.echo(result.result)
     elif result.result is not None:
         click.echo(msgspec.json.encode(result.result))
-    elif result.error is not None:
+    if result.error is not None and (result.result is None or result.outcome != "tool_error"):
         say(result.outcome, result.error.message, result.error.hint)
     for note in result.notes:
         click.echo(f"  {clean(note, MAX_TALK)}", err=True)

@@ -70,7 +70,7 @@ def _measured(worker: WorkerRow) -> dict[str, Any]:
         first = psutil.Process(worker.pid)
         for process in (first, *first.children(recursive=True)):
             try:
-                memory += process.memory_info().rss
+                memory += process.memory_full_info().pss  # what processes share counts once
                 count += 1
             except psutil.Error:  # it ended while we looked
                 continue

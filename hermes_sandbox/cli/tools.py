@@ -10,7 +10,7 @@ import msgspec
 from hermes_sandbox.cli.check import check_command
 from hermes_sandbox.cli.options import json_option, supervisor
 from hermes_sandbox.cli.switches import disable_command, enable_command
-from hermes_sandbox.config import load
+from hermes_sandbox.config import Tool, load
 from hermes_sandbox.home import get_hermes_home
 from hermes_sandbox.policy import OPTIONS, Policy, format_value
 from hermes_sandbox.registry import ToolInfo
@@ -67,19 +67,21 @@ def list_tools(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def show_tool(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Show one tool: where it comes from, its arguments, and its policy with the source of each value.
+    """Show one tool: where it comes from, its arguments, and its policy: each value with its source, and its ceiling.
 
     \b
     Example:
       hermes-sandbox tools show patch
     """
+    own = load(get_hermes_home(ctx.find_root().obj["profile"])).tools.get(name, Tool())
     with supervisor(ctx) as tools:
         tool = tools.tool(name)
         policy = tools.policy_of(tool)
     if as_json:
-        click.echo(msgspec.json.encode({"tool": tool, "policy": policy}))
+        behaviour = {"children": own.children, "timeout_argument": own.timeout_argument}
+        click.echo(msgspec.json.encode({"tool": tool, "policy": policy, **behaviour}))
         return
-    for line in _lines(tool, policy):
+    for line in _lines(tool, policy, own):
         click.echo(line)
 
 
@@ -105,7 +107,7 @@ def _row(tool: ToolInfo, off: bool) -> dict[str, object]:
     return {**about, "disabled": off}
 
 
-def _lines(tool: ToolInfo, policy: Policy) -> list[str]:
+def _lines(tool: ToolInfo, policy: Policy, own: Tool) -> list[str]:
     lines = [f"{tool.name}  (toolset {tool.toolset}, {tool.module})", "", *_indented(tool.description)]
     required = tool.parameters.get("required") or []
     lines += ["", "arguments:"]
@@ -116,12 +118,16 @@ def _lines(tool: ToolInfo, policy: Policy) -> list[str]:
         "asks for env": ", ".join(tool.requires_env),
         "has a check": "yes" if tool.has_check else "",
         "unknown keywords": ", ".join(tool.extra),
+        "what a call leaves running": "goes on to the task's end" if own.children == "keep" else "",
+        "asks for time by": own.timeout_argument,
     }
     lines += [f"{label}: {fact}" for label, fact in facts.items() if fact]
     lines += ["", "policy:"]
     for key in OPTIONS:
         source = policy.sources.get(key, "built-in")
-        lines.append(f"  {key:<13} {format_value(key, getattr(policy, key)):<12} ({source})")
+        line = f"  {key:<13} {format_value(key, getattr(policy, key)):<12} ({source})"
+        most, set_by = policy.ceilings.get(key, (None, ""))
+        lines.append(line if most is None else f"{line:<48}  at most {format_value(key, most)} ({set_by})")
     return lines
 
 

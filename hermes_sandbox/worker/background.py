@@ -12,7 +12,7 @@ import os
 import select
 import time
 
-from hermes_worker import guard, wire
+from hermes_worker import pause, wire
 from hermes_worker.reader import TOLD
 
 MAX_RUNNING = 64
@@ -20,6 +20,7 @@ MAX_FINISHED = 64  # that are remembered, for at most KEEP_FINISHED s
 KEEP_FINISHED = 30 * 60.0  # s
 WRITE_PATIENCE = 2.0  # s that a program may take to make room in its stdin
 KILL_GRACE = 2.0  # s between TERM and KILL
+KILL_PATIENCE = 5.0  # s that a guard may take on top of that, on a busy machine
 LEAVE_GRACE, LEAVE_MARGIN = 0.25, 0.1  # s; the supervisor waits for half a second
 
 
@@ -69,11 +70,13 @@ class Background:
     def links(self):
         return [each.guard.fileno() for each in self.running()]
 
+    @pause.held
     def find(self, name):
         """A process by its name, or None: there is none, or it ended long ago."""
         self.pump()
         return self.processes.get(name)
 
+    @pause.held
     def all(self):
         self.pump()
         return list(self.processes.values())
@@ -137,8 +140,9 @@ class Background:
         process.ended = time.time()
         process.close_stdin()
         code, number = decoded(process.status)
-        self._tell(process, "exited", code=code, signal=number, notify=process.notify)
+        self._tell(process, "exited", code=code, signal=number, timed_out=process.timed_out, notify=process.notify)
 
+    @pause.held
     def pump(self, seconds=0.0, until=lambda: False):
         """Take what the guards say, for `seconds` or until `until()`."""
         end = time.monotonic() + seconds
@@ -147,27 +151,29 @@ class Background:
             for fd in self.links():
                 poll.register(fd, select.POLLIN)
             left = 0.0 if until() else max(0.0, end - time.monotonic())
-            ready = poll.poll(left * 1000)
+            ready = pause.poll(poll, left)
             for fd, _events in ready:
                 self.hear(fd)
-            if not ready and left <= 0.001:
+            if not ready and left == 0.0:
                 break
         self._forget()
 
+    @pause.held
     def kill(self, process):
         """End its tree, TERM first. Returns when the kernel says that nothing of it is left."""
         process.killed = True
-        process.guard.say("end %g" % KILL_GRACE)
-        self.pump(KILL_GRACE + guard.PATIENCE, lambda: not process.running)
+        process.guard.end(KILL_GRACE)
+        self.pump(KILL_GRACE + KILL_PATIENCE, lambda: not process.running)
         if process.running:  # its guard is stopped, or loses to a storm of forks
             self._finish(process, {})
 
     def end_all(self):
         """The worker leaves: TERM for all, and a moment to end in order. What is left then dies with the worker."""
         for process in self.running():
-            process.guard.say("end %g" % LEAVE_GRACE)
+            process.guard.end(LEAVE_GRACE)
         self.pump(LEAVE_GRACE + LEAVE_MARGIN, lambda: not self.running())
 
+    @pause.held
     def write(self, process, data):
         """Write to its stdin what it takes within WRITE_PATIENCE s. Returns how many bytes that were. Raises OSError
         when it has closed its end."""
@@ -182,7 +188,7 @@ class Background:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
-                poll.poll(left * 1000)
+                pause.poll(poll, left)
         return taken
 
 

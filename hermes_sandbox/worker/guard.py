@@ -30,6 +30,9 @@ import time
 from hermes_worker import kernel, limits, tree
 
 DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGIO, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+PIPE = 64 << 10  # bytes that a pipe holds by itself
+F_SETPIPE_SZ = 1031  # Python has the name from 3.10 on
+LONGEST_WAIT = 3600.0  # s; poll takes no more than some weeks
 MAX_PACKET = 32 << 10  # bytes
 MAX_FDS = 8  # that come with a program
 LEAST_GRACE = 0.2  # s that a program has between TERM and KILL, however young it is
@@ -66,6 +69,33 @@ class Program:
         )
 
 
+def sheet(data):
+    """An open file with `data` in it, to be read once: a pipe if that holds it, since a limit on file sizes counts for
+    memory files too; else such a one. Raises OSError."""
+    reading, writing = os.pipe()
+    try:
+        if len(data) > PIPE:
+            fcntl.fcntl(writing, F_SETPIPE_SZ, len(data))
+        os.set_blocking(writing, False)
+        if os.write(writing, data) == len(data):
+            return open(reading, "rb", buffering=0)
+    except OSError:
+        pass  # nobody gets so large a pipe, or none more
+    finally:
+        os.close(writing)
+    os.close(reading)
+    file = open(os.memfd_create("sheet"), "r+b", buffering=0)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+    except OSError:
+        file.close()
+        raise
+    file.seek(0)
+    return file
+
+
 def first_fd():
     """The number under which a program finds the first of its `fds`."""
     return limits.private_fds()
@@ -86,12 +116,8 @@ class Guard:
         """Have it start a program. Raises OSError when that cannot be started."""
         words = {name: value for name, value in vars(program).items() if name not in ("stdio", "fds")}
         words["stdio"] = len(program.stdio)
-        sheet = os.memfd_create("program")  # an environment may be larger than a packet
-        try:
-            os.write(sheet, json.dumps(words).encode("ascii"))
-            socket.send_fds(self.link, [b"start"], [sheet, *program.stdio, *program.fds])
-        finally:
-            os.close(sheet)
+        with sheet(json.dumps(words).encode("ascii")) as spec:  # an environment may be larger than a packet
+            socket.send_fds(self.link, [b"start"], [spec.fileno(), *program.stdio, *program.fds])
         # The program may kill or stop its guard before that has said that it started.
         started = (self.receive() if self.says_something(PATIENCE) else None) or {"pid": 0}
         if "errno" in started:
@@ -125,6 +151,14 @@ class Guard:
                 return file.read().rpartition(b")")[2].split()[0] in (b"S", b"R")
         except OSError:
             return False
+
+    def end(self, grace):
+        """Ask it to end its program's tree: TERM, then KILL after `grace` s. One that its program stopped goes on."""
+        self.say("end %g" % grace)
+        try:
+            os.kill(self.pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # it is gone: so says its link
 
     def wait(self):
         """Until it is dead and reaped, after it said that its tree is."""
@@ -167,6 +201,8 @@ class _Keeper:
         self.until: float | None = None
         self.began = 0.0
         self.ended = False  # the program is dead, what it left running goes on, and that was told
+        self.reading = False
+        self.cost = 0.0, 0
         self.timed_out = False
         self.tree = tree.Tree(False)
         signal.set_wakeup_fd(-1)
@@ -182,6 +218,7 @@ class _Keeper:
         self.poll = select.poll()
         for fd in (self.link.fileno(), self.wake):
             self.poll.register(fd, select.POLLIN)
+        self.condition = _condition()
 
     def _close_others(self, link):
         """Close everything that is the worker's: another program's stdin would else stay open here."""
@@ -210,7 +247,9 @@ class _Keeper:
                 self.finish(LIFE_GRACE)
 
     def obey(self):
-        data, fds, _flags, _address = socket.recv_fds(self.link, MAX_PACKET, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        data, fds, _flags, _address = socket.recv_fds(self.link, MAX_PACKET, MAX_FDS)
+        for fd in fds:
+            os.set_inheritable(fd, False)
         word, _, value = data.decode("ascii").partition(" ")
         if word == "start":
             self.start(fds)
@@ -223,9 +262,8 @@ class _Keeper:
             os._exit(0)
 
     def start(self, fds):
-        with open(fds[0], "rb") as sheet:
-            sheet.seek(0)
-            words = json.loads(sheet.read())
+        with open(fds[0], "rb") as spec:
+            words = json.loads(spec.read())
         count = words.pop("stdio")
         self.program = program = Program(stdio=fds[1 : 1 + count], **words)
         for number, fd in enumerate(fds[1 + count :], first_fd()):
@@ -242,7 +280,7 @@ class _Keeper:
         finally:
             for fd in program.stdio:
                 os.close(fd)
-        self.began = time.monotonic()
+        self.began, self.cost = time.monotonic(), _spent()
         self.until = None if program.life is None else self.began + program.life
         self.tell(pid=self.tree.watched)
 
@@ -255,7 +293,7 @@ class _Keeper:
             self.finish(0.0)
         elif not self.ended:
             self.ended = True
-            self.tell(status=self.tree.status, kept=self.names())
+            self.tell(status=self.tree.status, kept=self.names(), **self.spent())
 
     def finish(self, grace):
         """End the tree and say how the program ended. A guard that has an output to read has done its part then."""
@@ -263,12 +301,20 @@ class _Keeper:
         if grace:  # what has only begun has nothing to tidy up, and loses a TERM while it starts another program
             grace = min(grace, max(LEAST_GRACE, time.monotonic() - self.began))
         self.tree.end(grace)
-        if self.output is not None:
-            self.output.drain()
+        if self.reading:
+            for line, more in self.output.drain():
+                self.tell_match(line, more)
+            self.tell_news(self.output.news(at_once=True))
         self.program = self.until = None
-        self.tell(status=self.tree.status, left=names, timed_out=self.timed_out, gone=True)
-        if self.output is not None:
+        # One that its program gave other limits or another priority is none for the next program.
+        last = self.output is not None or self.condition != _condition()
+        self.tell(status=self.tree.status, left=names, timed_out=self.timed_out, gone=True, last=last, **self.spent())
+        if last:
             os._exit(0)
+
+    def spent(self):
+        cpu, peak = _spent()
+        return {"cpu": cpu - self.cost[0], "peak": peak}
 
     def names(self):
         living = [pid for pid in self.tree.living() if pid != self.tree.watched]
@@ -277,25 +323,33 @@ class _Keeper:
     def patience(self):
         """ms until there is something to do without being asked; what is to be told now is told."""
         waits = [] if self.until is None else [self.until - time.monotonic()]
-        if self.output is not None and (due := self.output.due()) is not None:
-            waits.append(due)
-            news = self.output.news()
-            if news:
-                self.tell_if_there_is_room(output=news.decode("utf-8", "replace"))
-        return max(0.0, min(waits)) * 1000 + 1 if waits else None
+        if self.reading:
+            self.tell_news(self.output.news())
+            due = self.output.due()
+            if due is not None:
+                waits.append(due)
+        return max(0.0, min([*waits, LONGEST_WAIT])) * 1000 + 1
 
     def begin_to_read(self):
+        self.reading = True
         for fd in self.output.pipes:
             self.poll.register(fd, select.POLLIN)
 
     def read(self, fd):
         try:
-            line, more = self.output.read(fd)
+            found = self.output.read(fd)
         except EOFError:
             self.poll.unregister(fd)
             return
-        if line is not None:
-            self.tell_if_there_is_room(match=line.decode("utf-8", "replace"), more=more)
+        if found is not None:
+            self.tell_match(*found)
+
+    def tell_match(self, line, more):
+        self.tell_if_there_is_room(match=line.decode("utf-8", "replace"), more=more)
+
+    def tell_news(self, news):
+        if news:
+            self.tell_if_there_is_room(output=news.decode("utf-8", "replace"))
 
     def tell(self, **packet):
         try:
@@ -309,6 +363,25 @@ class _Keeper:
             self.link.send(json.dumps(packet).encode("ascii"), socket.MSG_DONTWAIT)
         except OSError:
             pass
+
+
+def _spent():
+    """CPU s of the children that were waited for, and the most memory in bytes that one of them had."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+
+
+def _condition():
+    """What a program can change of its guard, and what the next one would inherit."""
+    numbers = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
+    with open("/proc/self/oom_score_adj", "rb") as file:
+        score = file.read()
+    return (
+        [resource.getrlimit(number) for number in numbers],
+        os.getpriority(os.PRIO_PROCESS, 0),
+        os.sched_getaffinity(0),
+        score,
+    )
 
 
 def _moved(fd):

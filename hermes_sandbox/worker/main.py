@@ -78,6 +78,8 @@ class Worker:
         ending = {"cost": cost, "leftovers": leftovers, "mark": self.prints.end()}
         if self.programs is not None:
             ending.update(self.programs.end())
+            cost["cpu_s"] += self.programs.cpu
+            cost["peak_bytes"] = max(cost["peak_bytes"], self.programs.peak)
         extra = {name: value for name, value in ending.items() if name in answer.cls.__annotations__}
         extra.update(answer.fields)  # what the request itself says of its program is more
         if answer.error is not None:

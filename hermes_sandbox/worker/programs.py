@@ -22,7 +22,7 @@ import struct
 import termios
 import time
 
-from hermes_worker import guard, wire
+from hermes_worker import guard, pause, wire
 from hermes_worker.background import Background, decoded
 from hermes_worker.reader import Reader
 from hermes_worker.rolling import Rolling
@@ -31,13 +31,14 @@ KEPT_HEAD, KEPT_TAIL = 20_000, 200_000  # bytes of a program's output, both stre
 STREAM_HEAD, STREAM_TAIL = 4_000, 6_000  # bytes of each stream by itself
 SUMMARY_PAUSE = 0.05  # s between two reports of what a program in front prints
 SUMMARY_TAIL = 16 << 10  # bytes of a report
+MARGIN = 0.2  # s before the call's deadline at which a program in front that is over its time is killed
 FULL_PIPE = 1 << 20  # bytes: no pipe of ours holds more
 
 
 class Finished:
     """How a program in front ended. `status`: as `wait` gives it, None when its guard was killed. `left`: the names of
     what it left running and was ended; `process`: the background process that it became; `extra`: what came over each
-    further pipe. `output` has both streams."""
+    further pipe, None where that was too much. `output` has both streams."""
 
     def __init__(self):
         self.status = None
@@ -67,7 +68,8 @@ class Summary:
             self.send()
 
     def due(self):
-        return any(self.latest.values()) and time.monotonic() >= self.next_time
+        """s until there is something to send; None if there is nothing."""
+        return max(0.0, self.next_time - time.monotonic()) if any(self.latest.values()) else None
 
     def send(self):
         self.next_time = time.monotonic() + SUMMARY_PAUSE
@@ -80,55 +82,59 @@ class Summary:
 
 
 class Foreground:
-    """One run of a program in front. `pipes`: descriptor to read -> "stdout", "stderr", or a name of the caller's."""
+    """One run of a program in front. `pipes`: descriptor to read -> "stdout", "stderr", or a name of the caller's;
+    `most`: of those, how many bytes are kept."""
 
-    def __init__(self, programs, running, pipes, done):
+    def __init__(self, programs, running, pipes, most, done):
         self.programs = programs
         self.guard = running
         self.pipes = pipes
+        self.most = most
         self.done = done
         self.summary = Summary(programs.worker.channel, programs.call.request)
-        self.over = False
-        self.kept = False  # something that it left running goes on
-        self.gone = False  # its tree is dead
+        self.end = None  # the guard's last packet on it
 
-    def run(self, timeout, grace):
-        """Stay with it to its end; end it after `timeout` s."""
-        # Of two pipes that became readable it names the first one first: the order of what was printed, where it can be
-        # told.
+    def run(self, timeout):
+        """Stay with it to its end; end it after `timeout` s, None: when the call ends. A cancel of the call gets
+        through where it waits, in `pause.poll`, and nowhere else."""
+        # Of two pipes that became readable it names the one first that was so first: the order of what was printed,
+        # where it can be told.
         with select.epoll() as self.poll:
             for fd in (self.guard.fileno(), *self.pipes, *self.programs.background.links()):
                 self.poll.register(fd, select.EPOLLIN)
-            self._follow(timeout, grace)
+            self._follow(None if timeout is None else time.monotonic() + timeout)
         self.drain()
         self.summary.send()
 
-    def _follow(self, timeout, grace):
-        until = time.monotonic() + timeout
-        while not self.over:
-            left = until - time.monotonic()
-            if self.summary.due():
-                self.summary.send()
-            if left <= 0 and not self.done.timed_out:
-                self.done.timed_out = True
-                self.guard.say("end %g" % grace)
-                left = grace + guard.PATIENCE
-                until = time.monotonic() + left
-            elif left <= 0:
-                self.guard.kill()
-            for fd, _events in self.poll.poll(max(0.0, left)):
+    def _follow(self, until):
+        while self.end is None:
+            waits = [self.summary.due(), None if until is None else max(0.0, until - time.monotonic())]
+            for fd, _events in pause.poll(self.poll, min((each for each in waits if each is not None), default=None)):
                 self.take(fd)
+            if self.summary.due() == 0.0:
+                self.summary.send()
+            if until is not None and time.monotonic() >= until and self.end is None:
+                until = self._hurry()
+
+    def _hurry(self):
+        """Its time is over: ask its guard to end it, then end the guard. Returns when to come back."""
+        if self.done.timed_out:
+            self.guard.kill()
+            return time.monotonic() + guard.PATIENCE
+        self.done.timed_out = True
+        call = self.programs.call
+        grace = min(call.grace, max(MARGIN, call.remaining() - MARGIN))
+        self.guard.end(grace)
+        return time.monotonic() + grace + guard.PATIENCE
 
     def take(self, fd):
         """Something is there on a descriptor."""
         if fd == self.guard.fileno():
-            packet = self.guard.receive() or {}
-            if "pid" in packet:  # of a guard that was stopped, and goes on
-                return
-            self.over = True
-            self.done.status = packet.get("status")
-            self.done.left = packet.get("kept") or packet.get("left", [])
-            self.kept, self.gone = "kept" in packet, "gone" in packet
+            packet = self.guard.receive()
+            if packet is None or "gone" in packet or "kept" in packet:
+                self.end = packet or {}
+                self.done.status = self.end.get("status")
+                self.done.left = self.end.get("kept") or self.end.get("left", [])
         elif fd not in self.pipes:
             self.programs.background.hear(fd)  # a link that is over is closed, and with that out of the poll
         elif self.read(fd) == b"":
@@ -149,8 +155,10 @@ class Foreground:
             self.done.output.add(data)
             self.done.streams[name].add(data)
             self.summary.add(name, data)
-        else:
-            self.done.extra[name] = self.done.extra.get(name, b"") + data
+        elif self.done.extra[name] is not None:
+            self.done.extra[name] += data
+            if len(self.done.extra[name]) > self.most[name]:
+                self.done.extra[name] = None
         return data
 
     def drain(self):
@@ -179,25 +187,25 @@ class Call:
 
 
 class Programs:
-    """The programs of one worker. `call`: the one that is served; `last_status`: of its last program in front."""
+    """The programs of one worker. `call`: the one that is served; `last_status`: of its last program in front; `cpu`
+    and `peak`: what its programs in front used, in s and bytes."""
 
     call: Call
+    first_fd = staticmethod(guard.first_fd)
+    sheet = staticmethod(guard.sheet)
 
     def __init__(self, worker):
         self.worker = worker
         self.background = Background(worker)
         self.last_status = None
-        self._front: guard.Guard | None = None  # the guard of programs in front
+        self.cpu, self.peak = 0.0, 0
+        self._front: guard.Guard | None = None  # the guard that is kept for programs in front
         self._abandoned = []  # guards whose call was cancelled: the sweep ends them
-
-    @staticmethod
-    def first_fd():
-        """The number under which a program finds the first of its `fds`."""
-        return guard.first_fd()
 
     def begin(self, request, params):
         self.call = Call(request, params)
         self.last_status = None
+        self.cpu, self.peak = 0.0, 0
 
     def end(self):
         """After the sweep of a call. Returns how its last program in front ended, as fields of wire.CallDone."""
@@ -218,20 +226,24 @@ class Programs:
             for fd in ready:
                 self.background.hear(fd)
 
-    def run(self, path, argv, env, cwd, command, timeout, grace, size=None, fds=(), pipes=()):
-        """Run a program in front, without input. `size`: (rows, columns) of a terminal for it, None: pipes. `fds`: what
-        it finds as /proc/$PPID/fd/N; `pipes`: (descriptor, name) of further pipes to read; `command`: its name, if it
-        goes on in the background. Raises OSError when it cannot be started."""
+    @pause.held
+    def run(self, path, argv, env, cwd, command, timeout=None, size=None, fds=(), pipes=()):
+        """Run a program in front, without input, for at most `timeout` s. `size`: (rows, columns) of a terminal for it,
+        None: pipes. `fds`: what it finds as /proc/$PPID/fd/N; `pipes`: (descriptor, name, most bytes) of further pipes
+        to read; `command`: its name, if it goes on in the background. Raises OSError when it cannot be started."""
         done = Finished()
+        done.extra = {name: b"" for _fd, name, _most in pipes}
         sources, stdio, tty, _stdin = _plumbing(size, stdin=False)
         try:
+            front = self._front_guard(tuple(sources), done.output)
             try:
-                front = self._front_guard(tuple(sources), done.output)
                 front.start(guard.Program(path, argv, env, cwd, stdio, tty, fds, keep=front is not self._front))
             finally:
                 for fd in stdio:
                     os.close(fd)
-            self._stay(Foreground(self, front, {**sources, **dict(pipes)}, done), command, timeout, grace)
+            followed = {**sources, **{fd: name for fd, name, _most in pipes}}
+            most = {name: bound for _fd, name, bound in pipes}
+            self._stay(Foreground(self, front, followed, most, done), command, timeout)
         finally:
             for fd in sources:
                 os.close(fd)
@@ -242,39 +254,39 @@ class Programs:
         if self.call.keep and self.call.stays:
             return guard.fork(Reader(sources, output, 1.0, at_once=False))
         if self._front is not None and not self._front.is_well():
-            self._drop_front()
+            self._front.kill()
+            self._front.close()
+            self._front = None
         if self._front is None:
             self._front = guard.fork()
-            self.background.spare(self._front)
         return self._front
 
-    def _drop_front(self):
-        """It was killed or stopped, or has not done its part: what it left falls to the sweep."""
-        front, self._front = self._front, None
-        self.background.spare(None)
-        if front is not None:
-            front.kill()
-            front.close()
-
-    def _stay(self, front, command, timeout, grace):
+    def _stay(self, front, command, timeout):
+        running = front.guard
+        self.background.spare(running)
         try:
-            front.run(timeout, grace)
+            front.run(timeout)
         except BaseException:
-            self._abandoned.append(front.guard)  # the sweep ends it, with the grace that the call's end has
-            if front.guard is self._front:
-                self._front = None
-                self.background.spare(None)
+            self._abandoned.append(running)  # the sweep ends it, with the grace that the call's end has
+            self._front = None if running is self._front else self._front
             raise
+        finally:
+            self.background.spare(self._front)
         self.last_status = front.done.status
-        if front.kept:
-            front.guard.say("read")
-            front.done.process = self.background.add(command, front.guard, None, front.done.output)
-        elif front.guard is not self._front:
-            front.guard.wait()
-            front.guard.close()
-        elif not front.gone:
-            self._drop_front()
+        self.cpu += front.end.get("cpu", 0.0)
+        self.peak = max(self.peak, front.end.get("peak", 0))
+        if "kept" in front.end:
+            running.say("read")
+            front.done.process = self.background.add(command, running, None, front.done.output)
+        elif front.end.get("last", True):
+            self._front = None if running is self._front else self._front
+            self.background.spare(self._front)
+            running.wait()
+            running.close()
+            if "gone" not in front.end:  # it was killed: what it had left are orphans
+                self.worker.tree.end()
 
+    @pause.held
     def start(
         self, path, argv, env, cwd, command, size=None, fds=(), life=None, interval=1.0, patterns=(), notify=False
     ):

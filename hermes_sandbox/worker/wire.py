@@ -189,6 +189,7 @@ class Event(Message, frozen=True):
     more: Count = 0
     code: Count | None = None
     signal: Count | None = None
+    timed_out: bool = False
     notify: bool = False
 
 
