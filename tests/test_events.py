@@ -69,7 +69,12 @@ def test_a_start_and_an_end(task: Task, events: SyncEvents) -> None:
 
 def test_an_end_by_a_signal_and_somebody_who_wants_to_know(task: Task, events: SyncEvents) -> None:
     exited = until_exit(events, task.start("kill -9 $$", notify_on_complete=True))[-1]
-    assert (exited.exit_code, exited.signal, exited.notify) == (None, 9, True)
+    assert (exited.exit_code, exited.signal, exited.notify) == (137, 9, True)
+
+
+def test_an_end_by_the_clock(task: Task, events: SyncEvents) -> None:
+    exited = until_exit(events, task.start("sleep 60", timeout=0.2))[-1]
+    assert (exited.timed_out, exited.signal) == (True, 15)
 
 
 def test_an_end_by_process(task: Task, events: SyncEvents) -> None:
@@ -148,6 +153,12 @@ def test_many_lines_that_match_are_counted(task: Task, events: SyncEvents) -> No
 
 def test_a_line_in_pieces(task: Task, events: SyncEvents) -> None:
     name = task.start("printf 'rea'; sleep 0.1; printf 'dy\\n'", watch_patterns=["ready"])
+    matches = [event.text for event in until_exit(events, name) if event.kind == "match"]
+    assert matches == ["ready"]
+
+
+def test_a_line_without_an_end_is_searched_at_the_end(task: Task, events: SyncEvents) -> None:
+    name = task.start("printf 'not yet\\nready'", watch_patterns=["ready"])
     matches = [event.text for event in until_exit(events, name) if event.kind == "match"]
     assert matches == ["ready"]
 
@@ -249,7 +260,7 @@ def test_a_worker_that_goes_takes_its_programs_with_it(
         assert task.record("terminal", {"command": killed}).outcome == "crashed"
     exited = until_exit(events, name)[-1]
     assert exited.task_id == task.name
-    assert exited.exit_code is None
+    assert exited.signal == (15 if how == "close_task" else None)
     task.close()
 
 

@@ -74,7 +74,7 @@ CASES = {
     "not found": Case("no-such-command 2>/dev/null", 127),
     "a fork bomb that is small": Case("f() { sleep 60 & }; for i in 1 2 3 4 5 6 7 8; do f; done", 0, ended=8),
     "traps": Case("trap 'echo bye' EXIT; trap 'echo error' ERR; false; exit 6", 6, "error\nbye\n"),
-    "xtrace": Case("set -x; :; set +x", 0, "+++ :\n+++ set +x\n"),
+    "xtrace": Case("set -x; :; set +x", 0, "++ :\n++ set +x\n"),
     "the last job wins": Case("false | true", 0),
 }
 
