@@ -88,3 +88,34 @@ def test_the_one_of_another_command_is_killed(task: Task, holders: Holders) -> N
     assert ended["status"] == "exited"
     assert ended["exit_code"] is None
     assert "was killed or stopped" in ended["note"]
+
+
+def test_a_background_command_kills_its_own(task: Task, folder: Path) -> None:
+    """At once, ten times: it ran, it is over, and nothing of it is left."""
+    for _ in range(10):
+        for holders in holders_in(folder):
+            name = task.start(holding(holders, "(setsid sleep 60 &); kill -9 $PPID; sleep 60"))
+            ended = task.process("wait", name, timeout=10)
+            assert holders.are_gone()
+            assert (ended["status"], ended["exit_code"]) == ("exited", None)
+            assert "was killed or stopped" in ended["note"]
+
+
+def test_wait_is_back_in_time_though_the_one_of_it_is_stopped(task: Task, holders: Holders) -> None:
+    name = task.start(holding(holders, "kill -STOP $PPID; sleep 60"))
+    begun = time.monotonic()
+    assert task.process("wait", name, timeout=1)["timed_out"]
+    assert task.process("write", name, data="x")["written"] == 1
+    assert time.monotonic() - begun < 3
+    task.close()
+    assert holders.are_gone()
+
+
+def test_all_that_it_can_reach_is_killed(task: Task, holders: Holders) -> None:
+    """In a sandbox of namespaces that is the worker too: the call ends with that name, and the task goes on."""
+    if task.record("terminal", {"command": "true"}).tier == "process":
+        pytest.skip("outside of a pid namespace that would reach everybody")
+    record = task.record("terminal", {"command": holding(holders, "(setsid sleep 60 &); kill -9 -1; sleep 60")})
+    assert holders.are_gone()
+    assert (record.outcome, record.signal) == ("crashed", 9)
+    assert task.output("echo well") == "well\n"
