@@ -26,13 +26,13 @@ def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         yield made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def folder(supervisor: Supervisor) -> Path:
     found: Path = supervisor.folder  # type: ignore[attr-defined]
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
     yield from opened(supervisor, folder)
 
