@@ -8,6 +8,7 @@ with that path and what to write instead.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ Check = Callable[[Any, str], Any]
 
 USER = "user:"  # in front of a module's name: the operator's own, in HERMES_HOME/tools
 CHILDREN = ("kill", "keep")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def table(value: Any, where: str) -> dict[str, Any]:
@@ -97,9 +99,22 @@ def children(value: Any, where: str) -> str:
     return str(value)
 
 
+def _names_of_env(value: Any, where: str) -> None:
+    """Names alone. People write values here, or a key in the place of its name: the error shows neither."""
+    if isinstance(value, list) and all(isinstance(each, str) and _VARIABLE.fullmatch(each) for each in value):
+        return
+    texts = [each for each in (value if isinstance(value, list | dict) else [value]) if isinstance(each, str)]
+    names = [each.partition("=")[0] for each in texts if "=" in each or isinstance(value, dict)]
+    known = ", ".join(filter(_VARIABLE.fullmatch, names))
+    hint = 'write a list of names, such as ["EXAMPLE_KEY"], and the value of each into .env, as NAME=VALUE'
+    raise Refused(f"{where} is no list of names alone{known and f': {known}'}", hint=hint)
+
+
 def policy(value: Any, where: str) -> PolicyLayer:
     values = table(value, where)
     try:
+        if "env" in values:
+            _names_of_env(values["env"], f"{where}.env")
         found = layer(values, where)
     except Refused as error:
         if not _is_toml(where) and any(_is_truth(each) for each in values.values()):

@@ -134,7 +134,7 @@ class _Reader:
             return
         value = self._section[key]
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise Refused(f"{self._where}.{key} = {value!r} cannot be used", hint=f"write {what}")
+            raise Refused(f"{self._where}.{key} = {value!r:.60} cannot be used", hint=f"write {what}")
         if value == 0:
             self._idle[key] = f"0 is no limit in Hermes; here the policy's {name} stays"
         else:
@@ -142,12 +142,12 @@ class _Reader:
 
     def _volumes(self, key: str) -> Iterator[tuple[str, Any]]:
         found: dict[str, list[str]] = {"read": [], "write": []}
-        for volume in checks.names(self._section[key], f"{self._where}.{key}"):
+        for index, volume in enumerate(checks.names(self._section[key], f"{self._where}.{key}")):
             outside, _, rest = volume.partition(":")
             inside, _, mode = rest.partition(":")
             if not outside.startswith("/") or inside.rstrip("/") != outside.rstrip("/") or mode not in ("", "ro", "rw"):
                 hint = "a folder has the same path on both sides here: write /PATH:/PATH or /PATH:/PATH:ro"
-                raise Refused(f"{self._where}.{key}: {volume!r} cannot be used", hint=hint)
+                raise Refused(f"{self._where}.{key}[{index}] cannot be used", hint=hint)
             found["read" if mode == "ro" else "write"].append(outside)
         yield from ((name, self._parsed(key, name, paths)) for name, paths in found.items() if paths)
 

@@ -42,6 +42,7 @@ def test_options_become_a_layer(given: dict[str, Any], name: str, value: object)
         ({"may_call": ("a b",)}, "--may-call 'a b' cannot be used", "names of tools"),
         ({"cpus": "half"}, "--cpus 'half' cannot be used", "such as 2, 1.5 or 0.5"),
         ({"python": "python3"}, "--python 'python3' cannot be used", "absolute path"),
+        ({"env": ("KEY=sk-1",)}, "--env wants a name alone", ".env"),
     ],
 )
 def test_a_wrong_one_is_named_as_it_was_typed(given: dict[str, Any], message: str, hint: str) -> None:

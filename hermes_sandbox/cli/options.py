@@ -58,7 +58,10 @@ def taken_from(options: dict[str, Any]) -> PolicyLayer:
         name, shown = found[1], found[2]
         if OPTIONS[name].many:
             shown = " ".join(map(repr, values[name]))
-        raise Refused(f"--{name.replace('_', '-')} {shown:.60} cannot be used", hint=error.hint) from None
+        flag = f"--{name.replace('_', '-')}"
+        if name == "env":  # people give a value as well, which nobody is to see
+            raise Refused(f"{flag} wants a name alone", hint="export the variable, or keep it in .env") from None
+        raise Refused(f"{flag} {shown:.60} cannot be used", hint=error.hint) from None
 
 
 def supervisor(ctx: click.Context, policy: PolicyLayer | None = None) -> Supervisor:
