@@ -116,7 +116,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         if each := self.operator.tool_layers.get(tool):
             found.append(each)
         if tool in self.granted:
-            found.append(_granting(tool, self.granted[tool], found))
+            found += _granting(tool, self.granted[tool], found)
         return found
 
     def grants(self, tool: str) -> bool:
@@ -165,11 +165,15 @@ def _below_the_ceiling(layer: Layer, below: Sequence[Layer]) -> Layer:
     return msgspec.structs.replace(layer, ceiling=PolicyLayer(timeout=max(asked, most)))
 
 
-def _granting(tool: str, names: Sequence[str], below: Sequence[Layer]) -> Layer:
-    """The layer that adds variables to those that a tool has by the layers below, and to what a call may ask for."""
-    env, most = resolve(below).env, _most("env", below)
-    ceiling = PolicyLayer() if most is UNSET else PolicyLayer(env=_joined(most, names))
-    return Layer(f"{state.FILE}: tools.{tool}", PolicyLayer(env=_joined(env, names)), ceiling, bounded=False)
+def _granting(tool: str, names: Sequence[str], below: Sequence[Layer]) -> list[Layer]:
+    """What adds variables to those that a tool has by the layers below, and to what a call may ask for. Where the
+    operator wrote a ceiling of env, it binds this layer too, and stays as it is."""
+    policy = resolve(below)
+    most, set_by = policy.ceilings["env"]
+    source, env = f"{state.FILE}: env.{tool}", PolicyLayer(env=_joined(policy.env, names))
+    if any(each.ceiling.env is not UNSET for each in below):
+        return [Layer(source, env), Layer(set_by, ceiling=PolicyLayer(env=most), bounded=False)]
+    return [Layer(source, env, PolicyLayer(env=_joined(most, names)), bounded=False)]
 
 
 def _most(key: str, layers: Sequence[Layer]) -> Any:

@@ -189,6 +189,15 @@ def test_a_name_that_the_policy_grants_needs_no_grant(home: Path, workspace: Pat
     assert state(home)["env"] == {}
 
 
+def test_nothing_is_granted_beyond_a_ceiling(home: Path, workspace: Path) -> None:
+    (home / "config.yaml").write_text("sandbox: {ceiling: {env: [WX_CITY]}}\n", encoding="utf-8")
+    code, out, err = run("tools", "enable", "forecast", cwd=workspace, WX_KEY="k", WX_CITY="Kiel")
+    assert (code, out) == (78, "")
+    assert "WX_KEY" in err
+    assert "config.yaml: sandbox" in err
+    assert not (home / "state.json").exists()
+
+
 def test_a_loose_dotenv_is_refused_and_nothing_is_granted(home: Path, workspace: Path) -> None:
     (home / ".env").write_text("WX_KEY=hunter2\n", encoding="utf-8")
     (home / ".env").chmod(0o644)

@@ -12,7 +12,7 @@ import pytest
 from hermes_sandbox import private_file, toolsets_file
 from hermes_sandbox.config import Config, load
 from hermes_sandbox.errors import Refused
-from hermes_sandbox.policy import PolicyLayer, resolve
+from hermes_sandbox.policy import resolve
 from hermes_sandbox.state import FILE, State, update
 from hermes_sandbox.state import load as load_state
 
@@ -105,20 +105,39 @@ def test_a_grant_adds_to_what_the_tool_has(tmp_path: Path) -> None:
     layers = config.layers("web", "search")
     found = resolve(layers)
     assert found.env == ("ONE", "TWO")
-    assert found.sources["env"] == layers[-1].source == "state.json: tools.search"
+    assert found.sources["env"] == layers[-1].source == "state.json: env.search"
     assert resolve(config.layers("web", "other")).env == ()
     assert config.grants("search")
 
 
-@pytest.mark.parametrize("ceiling", ["", '[toolsets.web.ceiling]\nenv = ["ONE"]\n'])
-def test_it_is_the_operators_and_goes_beyond_ceilings(tmp_path: Path, ceiling: str) -> None:
-    env = resolve(made(tmp_path, GRANT, TOML + ceiling).layers("web", "search")).env
-    assert set(env) == {"ONE", "TWO"}
+@pytest.mark.parametrize("table", ["defaults", "toolsets.web.policy", "tools.search.policy"])
+def test_it_adds_to_a_list_that_nobody_called_the_most(tmp_path: Path, table: str) -> None:
+    found = resolve(made(tmp_path, GRANT, f'[{table}]\nenv = ["ONE"]\n').layers("web", "search"))
+    assert set(found.env) == {"ONE", "TWO"}
+
+
+@pytest.mark.parametrize(
+    ("toml", "yaml", "source"),
+    [
+        ('[toolsets.web.ceiling]\nenv = ["ONE"]\n', "", "toolsets.web"),
+        ("[tools.search.ceiling]\nenv = []\n[tools.search.policy]\nenv = []\n", "", "tools.search"),
+        ("", "sandbox: {ceiling: {env: []}}", "config.yaml: sandbox"),
+        ("", "tools: {search: {ceiling: {env: [ONE]}}}", "config.yaml: tools.search"),
+    ],
+)
+def test_a_ceiling_holds_for_it_and_both_are_named(tmp_path: Path, toml: str, yaml: str, source: str) -> None:
+    (tmp_path / "config.yaml").write_text(yaml, encoding="utf-8")
+    layers = made(tmp_path, GRANT, TOML + toml).layers("web", "search")
+    with pytest.raises(Refused, match=r"^env = .*TWO.* \(state\.json: env\.search\) is beyond the ceiling") as caught:
+        resolve(layers)
+    assert source in caught.value.message
 
 
 def test_what_a_call_may_ask_for_besides_stays(tmp_path: Path) -> None:
-    config = made(tmp_path, GRANT, TOML + '[toolsets.web.ceiling]\nenv = ["ONE", "THREE"]\n')
-    assert config.layers("web", "search")[-1].ceiling == PolicyLayer(env=("ONE", "THREE", "TWO"))
+    config = made(tmp_path, GRANT, TOML + '[toolsets.web.ceiling]\nenv = ["ONE", "TWO", "THREE"]\n')
+    found = resolve(config.layers("web", "search"))
+    assert (found.env, found.sources["env"]) == (("ONE", "TWO"), "state.json: env.search")
+    assert found.ceilings["env"] == (("ONE", "TWO", "THREE"), "toolsets.web")
 
 
 def test_names_that_are_off_are_those_of_both_files(tmp_path: Path) -> None:

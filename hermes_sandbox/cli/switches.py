@@ -22,6 +22,7 @@ from hermes_sandbox.config import Config, Toolset, Variable, load
 from hermes_sandbox.environment import value_of
 from hermes_sandbox.errors import Refused, Unavailable
 from hermes_sandbox.home import get_hermes_home
+from hermes_sandbox.policy import resolve
 from hermes_sandbox.registry import ToolInfo
 from hermes_sandbox.state import State
 
@@ -86,6 +87,7 @@ def enable_command(ctx: click.Context, names: tuple[str, ...], as_json: bool) ->
         _check_on([info for info in infos if info.name in on], config)
         infos = [info for info in infos if not config.switched_off(info.name, info.toolset)]
         wants = [_want(info, tools.policy_of(info).env) for info in infos if info.requires_env]
+    _check_grants(infos, {want.tool: want.ungranted for want in wants}, config)
     has = _values(home, config, wants)
     granted = {want.tool: [name for name in want.ungranted if name in has] for want in wants}
     missing = {want.tool: [name for name in want.names if name not in has] for want in wants}
@@ -123,6 +125,19 @@ def _check_on(tools: Sequence[ToolInfo], config: Config) -> None:
             raise Refused(f"{tool.name} stays off, since {by} is switched off", hint=hint)
 
 
+def _check_grants(tools: Sequence[ToolInfo], wanted: Mapping[str, Sequence[str]], config: Config) -> None:
+    """Raises Refused for a name beyond a ceiling of the operator's, before anybody is asked for its value."""
+    more = {tool: (*config.granted.get(tool, ()), *_names(names)) for tool, names in wanted.items() if _names(names)}
+    config = msgspec.structs.replace(config, granted={**config.granted, **more})
+    for tool in tools:
+        resolve(config.layers(tool.toolset, tool.name))
+
+
+def _names(wanted: Iterable[str]) -> list[str]:
+    """Those that can be names of variables: tool files ask for anything."""
+    return [name for name in wanted if re.match(state.NAME, name)]
+
+
 def _want(tool: ToolInfo, granted: Sequence[str]) -> Want:
     ungranted = (name for name in tool.requires_env if name not in granted)
     return Want(tool.name, tool.requires_env, tuple(ungranted))
@@ -131,7 +146,7 @@ def _want(tool: ToolInfo, granted: Sequence[str]) -> Want:
 def _values(home: Path, config: Config, wants: Sequence[Want]) -> set[str]:
     """The wanted names that have a value, when all that can be asked was asked. Raises Refused for a .env that cannot
     be used."""
-    wanted = dict.fromkeys(name for want in wants for name in want.names if re.match(state.NAME, name))
+    wanted = dict.fromkeys(name for want in wants for name in _names(want.names))
     has = {name for name in wanted if value_of(name, config.secrets)}
     if os.isatty(0):
         asked = {name: _ask(name, config.env.get(name, Variable()), wants) for name in wanted if name not in has}
