@@ -49,6 +49,7 @@ def test_a_server_goes_on_is_listed_read_and_killed(task: Task, holders: Holders
     name = answer["session_id"]
     [listed] = task.process("list")["processes"]
     assert (listed["session_id"], listed["status"]) == (name, "running")
+    assert "its shell has ended" in listed["note"]
     before = task.process("log", name)["total_lines"]
     assert wait_until(lambda: task.process("log", name)["total_lines"] > before + 3)
     assert task.process("poll", name)["output"].endswith("tick\n")

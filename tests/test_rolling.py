@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +55,29 @@ def test_a_text_says_what_it_leaves_out(pieces: list[bytes], head: int, tail: in
         left_out = len(whole) - head - tail
         marker = f"\n[... {left_out} bytes left out ...]\n"
         assert text == whole[:head].decode() + marker + whole[-tail:].decode()
+    rolling.close()
+
+
+def test_it_is_written_in_one_process_and_read_in_another() -> None:
+    """A reader that comes in the middle of a write sees the stream before or after it, not half of it."""
+    rolling = Rolling(1000, 10_000)
+    child = os.fork()
+    if child == 0:
+        number = 0
+        for _ in range(20_000):
+            rolling.add(b"".join(b"%07d\n" % (number + step) for step in range(10)))
+            number += 10
+            os.urandom(8192)  # as long as a guard takes to read a pipe
+        os._exit(0)
+    looks = 0
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        offset, newest = rolling.newest()
+        numbers = newest[-offset % 8 :].split(b"\n")[:-1]
+        first = (offset + -offset % 8) // 8
+        assert numbers == [b"%07d" % number for number in range(first, first + len(numbers))]
+        looks += 1
+    assert rolling.total == 8 * 200_000
+    assert looks > 0
     rolling.close()
 
 
