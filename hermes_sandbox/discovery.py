@@ -18,7 +18,6 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +27,7 @@ from pathlib import Path
 import msgspec
 
 from hermes_sandbox.errors import Unavailable
+from hermes_sandbox.files import read_whole, write_whole
 
 MAX_SOURCE = 1 << 20  # bytes of one tool file
 MAX_CACHE = 16 << 20  # bytes of one file of a cache
@@ -123,33 +123,6 @@ class FactsCache:
         if self._used != self._known:
             with contextlib.suppress(UnicodeError, ValueError, msgspec.MsgspecError):
                 write_whole(self._path, msgspec.json.encode(self._used))
-
-
-def read_whole(path: Path, most: int) -> bytes:
-    """A regular file of at most `most` bytes, without ever waiting for it. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(0, "it is no regular file")
-        if found.st_size > most:
-            raise OSError(0, f"it has {found.st_size} bytes, more than {most}")
-        with open(fd, "rb", closefd=False) as file:
-            return file.read(most)
-    finally:
-        os.close(fd)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file of a cache, or leave it: a home that cannot be written makes us slower, not wrong."""
-    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            new.write_bytes(data)
-            os.replace(new, path)
-        except OSError:
-            new.unlink(missing_ok=True)
 
 
 class _Folder:

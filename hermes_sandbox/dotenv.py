@@ -13,14 +13,12 @@ from __future__ import annotations
 import functools
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hermes_sandbox import private_file
+from hermes_sandbox import files
 from hermes_sandbox.errors import Refused
 
-MAX_SIZE = 1 << 20  # bytes
 _LINE = re.compile(
     r"""\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*
     (?:"(?P<double>(?:[^"\\]|\\.)*)"\s*(?:\#.*)?
@@ -58,7 +56,7 @@ class Secrets(Mapping[str, str]):
 
 def read(path: Path) -> dict[str, str]:
     """Name -> value of a .env. Raises Refused."""
-    found = _open(path)
+    found = files.read_text(path)
     if found is None:
         return {}
     text, status = found
@@ -71,26 +69,6 @@ def read(path: Path) -> dict[str, str]:
     if values:
         _check(path, status)
     return values
-
-
-def _open(path: Path) -> tuple[str, os.stat_result] | None:
-    """The text, and what the file is; None where there is none."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}", hint="mend its permissions") from None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SIZE:
-            raise Refused(f"{path} is no regular file of at most {MAX_SIZE >> 20} MiB", hint="move it away")
-        with open(fd, "rb", closefd=False) as file:
-            return file.read(MAX_SIZE).decode("utf-8-sig"), status
-    except UnicodeDecodeError:
-        raise Refused(f"{path} is no UTF-8 text", hint="mend the file, or move it away") from None
-    finally:
-        os.close(fd)
 
 
 def _check(path: Path, status: os.stat_result) -> None:
@@ -122,9 +100,9 @@ def _parse(line: str, where: str) -> tuple[str, str]:
 def put(home: Path, values: Mapping[str, str]) -> None:
     """Set names in HOME/.env and leave its other lines as they are. Raises Refused."""
     path = home / ".env"
-    with private_file.locked(home):
+    with files.locked(home):
         read(path)  # what is wrong with it is told before it is written
-        found = _open(path)
+        found = files.read_text(path)
         lines = found[0].removesuffix("\n").split("\n") if found is not None and found[0] else []
         for name, value in values.items():
             if "\0" in value or value != value.encode("utf-8", "ignore").decode():
@@ -134,7 +112,7 @@ def put(home: Path, values: Mapping[str, str]) -> None:
             for index in at:
                 lines[index] = line
             lines += [] if at else [line]
-        private_file.write(path, "".join(f"{line}\n" for line in lines))
+        files.write_private(path, "".join(f"{line}\n" for line in lines))
 
 
 def _name_of(line: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hermes_sandbox import config_checks as checks
-from hermes_sandbox import hermes_terminal
+from hermes_sandbox import files, hermes_terminal
 from hermes_sandbox.errors import Refused
 from hermes_sandbox.policy import Layer
 
@@ -75,18 +75,13 @@ def read(home: Path) -> HermesConfig:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    text = files.read_text(path)
+    if text is None:
         return {}
-    except UnicodeDecodeError:
-        raise Refused(f"{path} is no UTF-8 text", hint="mend the file, or move it away") from None
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}", hint="mend its permissions") from None
     from hermes_sandbox import strict_yaml  # PyYAML takes 15 ms to import, and most homes have no such file
 
     try:
-        found = strict_yaml.load(text)
+        found = strict_yaml.load(text[0])
     except ValueError as error:
         raise Refused(f"{path}: {error}", hint="mend the file, or move it away") from None
     if not isinstance(found, dict | None):

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from hermes_sandbox.discovery import read_whole, write_whole
 from hermes_sandbox.errors import Refused
 from hermes_sandbox.events import Running
+from hermes_sandbox.files import read_whole, write_whole
 from hermes_sandbox.home import runtime_dir
 from hermes_sandbox.process import is_orphaned, owner_prefix
 

@@ -28,8 +28,9 @@ import msgspec
 
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.config import Config, Toolset
-from hermes_sandbox.discovery import MAX_CACHE, TOOL_NAME, ModuleFile, read_whole, write_whole
+from hermes_sandbox.discovery import MAX_CACHE, TOOL_NAME, ModuleFile
 from hermes_sandbox.errors import Unavailable
+from hermes_sandbox.files import read_whole, write_whole
 from hermes_sandbox.schemas import BadSchema, parameters_of
 from hermes_sandbox.worker import wire
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from hermes_sandbox import private_file
+from hermes_sandbox import files
 from hermes_sandbox.errors import Refused
 
 FILE = "state.json"
@@ -39,26 +39,24 @@ def load(home: Path) -> State:
     version."""
     path = home / FILE
     again = "move it away, and enable and disable again what it held"
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    found = files.read_text(path)
+    if found is None:
         return State()
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}", hint="mend its permissions") from None
+    data = found[0]
     try:
         version = msgspec.json.decode(data, type=_Version).version
         if version != VERSION:
             hint = f"update hermes-sandbox, or {again}"
             raise Refused(f"{path} is of version {version}, and this one knows version {VERSION}", hint=hint)
         return msgspec.json.decode(data, type=State)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise Refused(f"{path} is damaged: {error}", hint=again) from None
 
 
 def update(home: Path, change: Callable[[State], State]) -> State:
     """Replace HOME/state.json by what `change` makes of it. Raises Refused."""
-    with private_file.locked(home):
+    with files.locked(home):
         new = change(load(home))
         text = msgspec.json.format(msgspec.json.encode(new), indent=2).decode()
-        private_file.write(home / FILE, text + "\n")
+        files.write_private(home / FILE, text + "\n")
     return new

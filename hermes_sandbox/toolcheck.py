@@ -18,9 +18,10 @@ from hermes_sandbox import keys
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.catalog import Catalog
 from hermes_sandbox.config import Config
-from hermes_sandbox.discovery import MAX_SOURCE, FactsCache, ModuleFile, read_whole
+from hermes_sandbox.discovery import MAX_SOURCE, FactsCache, ModuleFile
 from hermes_sandbox.errors import SandboxError, Unavailable
 from hermes_sandbox.exchange import Exchange, Watch
+from hermes_sandbox.files import read_whole
 from hermes_sandbox.findings import Finding, of_error
 from hermes_sandbox.gates import Gates
 from hermes_sandbox.policy import PolicyLayer, resolve

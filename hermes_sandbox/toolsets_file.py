@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_sandbox import config_checks as checks
+from hermes_sandbox import files
 from hermes_sandbox.bundled import bundled
 from hermes_sandbox.config_checks import Check
 from hermes_sandbox.errors import Refused
@@ -39,14 +40,11 @@ def read(home: Path) -> dict[str, Any]:
 
 def _parse(path: Path) -> dict[str, Any]:
     """A file that is not there says nothing."""
+    found = files.read_text(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return tomllib.loads(found[0]) if found is not None else {}
+    except (ValueError, RecursionError) as error:  # besides what TOML has not: a number of 5000 digits
         raise Refused(f"{path} is no TOML: {error}", hint="mend the file, or move it away") from None
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}", hint="mend its permissions") from None
 
 
 def _checked(data: Mapping[str, Any], file: str) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def test_a_tool_above_its_toolsets_ceiling_is_refused(tmp_path: Path) -> None:
         ("[tools.y]\nmodule = 'user:../x'", "tools.y.module", "user:NAME"),
         ("[toolsets.x.policy]\nread = ['data']", "toolsets.x.policy.read holds the relative path 'data'", "~/"),
         ("[defaults]\nwrite = ['../x']", "defaults.write holds the relative path", "~/"),
-        ("[toolsets.x.ceiling]\ntier = 'process'", "toolsets.x.ceiling.tier", "policy"),
+        ("[toolsets.x.ceiling]\nimage = 'a'", "toolsets.x.ceiling.image", "policy"),
         ("[env.A]\nsecret = true", "env.A.secret: unknown key", "the keys are: description"),
         ("[env.A]\npassword = 'yes'", "env.A.password is neither", "without quotes"),
         ("[env]\nA = 1", "env.A is no table", "[env.A]"),
@@ -149,7 +149,7 @@ def test_what_is_wrong_is_named_by_its_path(tmp_path: Path, text: str, message: 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"core = ['\xff']\n")
-    with pytest.raises(Refused, match="is no TOML"):
+    with pytest.raises(Refused, match="is no UTF-8 text"):
         load(tmp_path)
 
 

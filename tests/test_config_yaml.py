@@ -289,7 +289,7 @@ def test_its_environment_variables_are_not_read(tmp_path: Path, monkeypatch: pyt
         ("toolsets: {file_tools: {}}", "toolsets.file_tools is another name of file", "write toolsets.file"),
         ("tools: {x: {policy: {env: [NO]}}}", "tools.x.policy.env", "put words in quotes"),
         ("tools: {x: {policy: {read: [data]}}}", "tools.x.policy.read holds the relative path 'data'", "~/"),
-        ("tools: {x: {ceiling: {tier: process}}}", "tools.x.ceiling.tier", "policy"),
+        ("tools: {x: {ceiling: {image: a}}}", "tools.x.ceiling.image", "policy"),
         ("tools: {x: {children: stay}}", "tools.x.children", "keep"),
         ("tools: {x: {children: [keep]}}", "tools.x.children", "keep"),
         ("tools: {x: {timeout_argument: 5}}", "tools.x.timeout_argument", "quotes"),

@@ -11,7 +11,8 @@ import pytest
 
 from hermes_sandbox import discovery
 from hermes_sandbox.bundled import bundled
-from hermes_sandbox.discovery import MAX_SOURCE, MAX_WORDS, FactsCache, ModuleFile, discover, write_whole
+from hermes_sandbox.discovery import MAX_SOURCE, MAX_WORDS, FactsCache, ModuleFile, discover
+from hermes_sandbox.files import write_whole
 from tests.support import rss
 
 REGISTER = 'registry.register("{0}", "t", {{}}, print)\n'

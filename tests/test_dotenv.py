@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_sandbox import dotenv, private_file
+from hermes_sandbox import files
 from hermes_sandbox.dotenv import Secrets, put, read
 from hermes_sandbox.errors import Refused
 
@@ -119,11 +119,11 @@ def test_somebody_elses_file_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_file_of_text_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo", 0o600)
     (tmp_path / "binary").write_bytes(b"NAME=\xff\xfe\n")
-    (tmp_path / "huge").write_bytes(b"#" * (dotenv.MAX_SIZE + 1))
+    (tmp_path / "huge").write_bytes(b"#" * (files.MAX_TEXT + 1))
     for name, word in (
         ("fifo", "no regular file"),
         ("binary", "no UTF-8"),
-        ("huge", "1 MiB"),
+        ("huge", "more than 1048576"),
         (".", "no regular file"),
     ):
         with pytest.raises(Refused, match=word):
@@ -166,7 +166,7 @@ def test_a_new_one_is_ours_alone(tmp_path: Path) -> None:
     put(home, {"NAME": "value"})
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert [path.name for path in home.iterdir() if path.name not in (".env", private_file.LOCK)] == []
+    assert [path.name for path in home.iterdir() if path.name not in (".env", files.LOCK)] == []
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hermes_sandbox import private_file, toolsets_file
+from hermes_sandbox import files, toolsets_file
 from hermes_sandbox.config import Config, load
 from hermes_sandbox.errors import Refused
 from hermes_sandbox.policy import resolve
@@ -48,14 +48,14 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="file/home cannot be written: Not a directory"):
         update(tmp_path / "file" / "home", lambda kept: kept)
     (tmp_path / FILE).mkdir()
-    with pytest.raises(Refused, match="cannot be read: Is a directory"):
+    with pytest.raises(Refused, match="cannot be read: it is no regular file"):
         update(tmp_path, lambda kept: kept)
 
 
 def test_a_write_that_fails_leaves_nothing_half_done(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(Refused, match="folder cannot be written"):
-        private_file.write(tmp_path / "folder", "text")
+        files.write_private(tmp_path / "folder", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
@@ -75,7 +75,7 @@ def test_a_write_that_fails_leaves_nothing_half_done(tmp_path: Path) -> None:
         ('{"version": 1, "env": {"a": ["NOT A NAME"]}}', "env", "move it away"),
         ('{"version": 1, "env": {"a": ["NAME\\n"]}}', "env", "move it away"),
         ("[" * 100_000, "is damaged", "move it away"),
-        ('{"version": 1, "disabled": ["\udcff"]}', "is damaged", "move it away"),
+        ('{"version": 1, "disabled": ["\udcff"]}', "is no UTF-8 text", "move it away"),
     ],
 )
 def test_one_that_is_not_right_is_refused_and_left_alone(tmp_path: Path, text: str, message: str, hint: str) -> None:
