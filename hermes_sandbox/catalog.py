@@ -136,7 +136,7 @@ class Catalog:
                 params = wire.Check(module.name)
                 exchange = await self._check(tool, module, params, Watch(timeout=CHECK_TIMEOUT, grace=0.2))
         except SandboxError as error:  # a policy of its own that cannot be had is no other tool's trouble
-            reason = error.message
+            reason = f"{error.message} ({error.hint})" if error.hint else error.message
         else:
             done = exchange.reply if exchange.cause == "answered" else None
             if isinstance(done, wire.CheckDone):

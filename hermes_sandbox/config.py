@@ -141,6 +141,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         listing = (name for name, entry in self.toolsets.items() if tool in entry.tools)
         return next((name for name in (tool, toolset, *listing) if name in self.disabled), "")
 
+    def how_to_switch_on(self, name: str) -> str:
+        """What to do for a name that is disabled, by the file that says so."""
+        if name in self.operator.disabled:
+            return f"take {name} out of tools.disabled in config.yaml"
+        return f"switch it on: hermes-sandbox tools enable {name}"
+
     def writable(self) -> tuple[Path, ...]:
         """Every path that some policy or ceiling grants for writing."""
         return tuple(Path(path) for each in self._all_layers() for path in each.set_keys().get("write", ()))

@@ -152,7 +152,7 @@ def test_what_another_switch_holds_off_is_told(home: Path, workspace: Path) -> N
     assert run("tools", "enable", "moon", "weather", cwd=workspace)[1] == "moon is on\nweather is on\n"
     (home / "config.yaml").write_text("tools: {disabled: [moon]}\n", encoding="utf-8")
     code, _, err = run("tools", "enable", "moon", cwd=workspace)
-    assert (code, "config.yaml: tools.disabled" in err) == (78, True)
+    assert (code, "take moon out of tools.disabled in config.yaml" in err) == (78, True)
 
 
 # Variables --------------------------------------------------------------------------------------------------------
@@ -204,6 +204,16 @@ def test_a_loose_dotenv_is_refused_and_nothing_is_granted(home: Path, workspace:
     code, out, err = run("tools", "enable", "tides", cwd=workspace)
     assert (code, f"chmod 600 {home / '.env'}" in err, "hunter2" in out + err) == (78, True, False)
     assert not (home / "state.json").exists()
+
+
+def test_a_check_that_cannot_be_asked_says_what_to_do(home: Path, workspace: Path) -> None:
+    checked = TOOLS.replace("requires_env=wants", "requires_env=wants, check_fn=lambda: True")
+    (home / "tools" / "weather.py").write_text(checked, encoding="utf-8")
+    (home / "config.yaml").write_text("tools: {tides: {policy: {env: [WX_KEY]}}}\n", encoding="utf-8")
+    (home / ".env").write_text("WX_KEY=hunter2\n", encoding="utf-8")
+    (home / ".env").chmod(0o644)
+    code, out, err = run("call", "tides", cwd=workspace)
+    assert (code != 0, out, f"chmod 600 {home / '.env'}" in err, "hunter2" in err) == (True, "", True, False)
 
 
 def test_on_a_terminal_what_is_missing_is_asked_for_and_kept(home: Path, workspace: Path) -> None:

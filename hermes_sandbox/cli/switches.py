@@ -114,15 +114,15 @@ def _meant(name: str, toolsets: Mapping[str, Toolset], also: Iterable[str]) -> s
 def _without(config: Config, on: set[str]) -> Config:
     """As it will be. Raises Refused for what state.json does not decide."""
     for name in sorted(on.intersection(config.operator.disabled)):
-        raise Refused(f"{name} is switched off by config.yaml: tools.disabled", hint="remove it there")
+        raise Refused(f"{name} is switched off by config.yaml: tools.disabled", hint=config.how_to_switch_on(name))
     return msgspec.structs.replace(config, disabled=config.disabled - on)
 
 
 def _check_on(tools: Sequence[ToolInfo], config: Config) -> None:
     for tool in tools:
         if by := config.switched_off(tool.name, tool.toolset):
-            hint = f"switch that on: hermes-sandbox tools enable {by}"
-            raise Refused(f"{tool.name} stays off, since {by} is switched off", hint=hint)
+            message = f"{tool.name} stays off, since {by} is switched off"
+            raise Refused(message, hint=config.how_to_switch_on(by))
 
 
 def _check_grants(tools: Sequence[ToolInfo], wanted: Mapping[str, Sequence[str]], config: Config) -> None:

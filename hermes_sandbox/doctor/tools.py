@@ -48,7 +48,7 @@ async def _switched_off(supervisor: AsyncSupervisor, config: Config) -> list[Fin
         except Unavailable as error:
             found.append(of_error(AREA, name, error, "warn", "it is switched off, which has no effect"))
         else:
-            found.append(Finding(AREA, name, "ok", "is switched off", f"hermes-sandbox tools enable {name}"))
+            found.append(Finding(AREA, name, "ok", "is switched off", config.how_to_switch_on(name)))
     return found
 
 
