@@ -316,25 +316,23 @@ def test_an_event_that_does_not_fit_ends_its_worker(hostile: Supervisor, params:
 
 
 def test_what_an_event_says_is_cut_and_cleaned(hostile: Supervisor) -> None:
+    """A name that no guard of ours would have is nobody's."""
     events = hostile.events()
-    text, name = "\x1b[2J\u202e" + "x" * 1_000_000 + "\ud7ff", "\x1b]0;" + "n" * 1000
-    assert hostile.call("say", {"frame": frame(session_id=name, kind="output", text=text)}, task_id="mine").ok
+    text = "\x1b[2J\u202e" + "x" * 1_000_000 + "\ud7ff"
+    frames = [frame(session_id=name, kind="output", text=text) for name in ("\x1b]0;x", "n" * 1000, "", "plain")]
+    assert hostile.call("say", {"frame": "".join(frames)}, task_id="mine").ok
     event = events.get(PATIENCE)
     assert event is not None
-    assert (event.kind, event.task_id) == ("output", "mine")
+    assert (event.kind, event.task_id, event.session_id) == ("output", "mine", "plain")
     assert len(event.text) <= MAX_TEXT
-    assert len(event.session_id) <= 64
     assert event.text.startswith("[2Jx")
-    assert "\x1b" not in event.session_id
 
 
-def test_a_storm_of_events_costs_the_slow_reader_only(hostile: Supervisor) -> None:
+def test_a_storm_of_events_ends_its_worker(hostile: Supervisor) -> None:
     events = hostile.events()
     storm = frame(session_id="x", kind="started", text="y" * 100)
-    assert hostile.call("say", {"frame": storm, "times": 20_000}).ok
-    event = events.get(PATIENCE)
-    assert event is not None
-    assert event.lost >= 20_000 - MAX_QUEUED - 1
+    assert hostile.call("say", {"frame": storm, "times": 20_000}).outcome == "protocol"
+    assert events.get(PATIENCE) is not None
     assert hostile.call("say", {"frame": ""}).ok
 
 
