@@ -150,7 +150,8 @@ class Worker:
             exchange.take(event.stream, event.data, event.skipped)
             self._forward(exchange, event)
         elif isinstance(event, wire.Event):
-            self.background.take(event)
+            if not self.background.take(event):
+                raise BadMessage("the worker floods its supervisor with events")
         elif isinstance(event, wire.Credit) and exchange is not None:
             exchange.give_credit(event.bytes)
         elif isinstance(event, wire.Log) and exchange is not None:
@@ -199,6 +200,8 @@ class Worker:
 
     def _read_on(self, exchange: Exchange, on_output: OutputHandler, task: asyncio.Future[None]) -> None:
         exchange.reader = None
+        if exchange is not self.exchange:  # it is over: nobody wants the rest
+            exchange.unread.clear()
         if not task.cancelled() and (error := task.exception()) is not None:
             exchange.unread.clear()
             exchange.end("cancelled", f"its output cannot be passed on: {error}")

@@ -8,6 +8,7 @@ it, and then says nothing any more: what was known to run there is told to have 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections import deque
@@ -22,6 +23,9 @@ from hermes_sandbox.worker import wire
 MAX_QUEUED = 1000  # events of one subscription
 MAX_TEXT = 8000  # characters of one event
 SHELL_SIGNAL = 128  # as shells count
+MAX_EVENTS = 2000  # of one worker in a second, others are dropped; 64 programs make some 200
+MAX_OVER = 5  # s in a row that a worker may be over that
+_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_KNOWN = 256  # background programs of one worker that are known here
 
 Kind = Literal["started", "output", "match", "exited"]
@@ -62,10 +66,26 @@ class Known:
         self._task_id = task_id
         self._changed = changed
         self.running: dict[str, Running] = {}
+        self.used = False  # something ran there
+        self._second = self._events = self._over = 0
 
-    def take(self, event: wire.Event) -> None:
-        text = clean(event.text, MAX_TEXT)
-        name = clean(event.session_id, 64)
+    def _within_budget(self) -> bool:
+        second = int(time.monotonic())
+        if second != self._second:
+            # What honest programs said while we were stopped comes at once, but in one second.
+            self._over = self._over + 1 if self._events > MAX_EVENTS and second == self._second + 1 else 0
+            self._second, self._events = second, 0
+        self._events += 1
+        return self._events <= MAX_EVENTS
+
+    def take(self, event: wire.Event) -> bool:
+        """False: the worker says more than any honest one would, and goes on with that."""
+        if not self._within_budget():
+            return self._over < MAX_OVER
+        text, name = clean(event.text, MAX_TEXT), event.session_id
+        if not _SESSION_ID.fullmatch(name):
+            return True  # it would be shown as it is
+        self.used = True
         if event.kind == "started" and len(self.running) < MAX_KNOWN:
             self.running[name] = Running(name, text[:200], time.time())
             self._changed()
@@ -82,6 +102,7 @@ class Known:
             timed_out=event.timed_out,
             notify=event.notify,
         )
+        return True
 
     def ended(self) -> None:
         """The worker is dead, and with it all that ran there."""
@@ -126,19 +147,24 @@ class Hub:
 
     def __init__(self) -> None:
         self._subscribers: list[Subscriber] = []
+        self._closed = False
 
     def add(self, subscriber: Subscriber) -> None:
-        self._subscribers.append(subscriber)
+        if self._closed:
+            subscriber.close()
+        else:
+            self._subscribers.append(subscriber)
 
     def drop(self, subscriber: Subscriber) -> None:
         if subscriber in self._subscribers:
             self._subscribers.remove(subscriber)
 
     def publish(self, event: ProcessEvent) -> None:
-        for subscriber in self._subscribers:
+        for subscriber in tuple(self._subscribers):  # one may be closed on another thread meanwhile
             subscriber.put(event)
 
     def close(self) -> None:
+        self._closed = True
         while self._subscribers:
             self._subscribers.pop().close()
 

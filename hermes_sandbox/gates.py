@@ -7,6 +7,7 @@ What passes is a `Prepared`: all that a worker and a record need to know.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from hermes_sandbox.policy import layer as policy_layer
 from hermes_sandbox.policy import resolve as resolve_policy
 from hermes_sandbox.pool import Key, policy_digest
 from hermes_sandbox.registry import Registry, ToolInfo
-from hermes_sandbox.toolsets import resolve
+from hermes_sandbox.toolsets import CORE, resolve
 
 MAX_KEPT_POLICIES = 1024
 TIME_MARGIN = 2.0  # s that a call gets beside its grace, when an argument asks for time
@@ -57,11 +58,23 @@ class Gates:
         self._policies: dict[tuple[str, str, PolicyLayer | None], tuple[Policy, str]] = {}
 
     def allowed(self, registry: Registry) -> set[str]:
-        """The tools that the filter names and nobody switched off."""
+        """The tools that the filter names and nobody switched off. Raises Unavailable for a name in it that is
+        nothing's."""
         names = {tool.name for tool in registry.tools()}
         if self._filter is not None:
             names &= resolve(self._filter, self._config, registry)
+        elif self._config.chosen is not None:
+            names &= self._in_use(self._config.chosen, registry)
         return names - {t.name for t in registry.tools() if self._config.switched_off(t.name, t.toolset)}
+
+    def _in_use(self, chosen: Sequence[str], registry: Registry) -> set[str]:
+        """What config.yaml says is in use. It is Hermes' list: its bundles for platforms are the core tools here, and
+        toolsets that are not here are no error."""
+        found: set[str] = set()
+        for name in chosen:
+            with contextlib.suppress(Unavailable):
+                found |= resolve([CORE if name.startswith("hermes-") else name], self._config, registry)
+        return found
 
     def describing(self, names: Iterable[str]) -> Policy:
         """What a module is described under that seems to register tools of these names: nothing that is granted, and no
@@ -148,7 +161,7 @@ class Gates:
     def _with_time(
         self, tool: ToolInfo, layer: PolicyLayer | None, own: Tool, args: Mapping[str, Any]
     ) -> PolicyLayer | None:
-        """The call's layer with as much time as an argument asks for, and what its end may take beside that if there is
+        """The call's layer with the time that an argument asks for, and what its end may take beside that if there is
         so much. Raises InvalidArguments where that is beyond the ceiling."""
         asked = args.get(own.timeout_argument) if own.timeout_argument else None
         # By the contract's convention a call in the background returns at once.
@@ -162,9 +175,7 @@ class Gates:
                 f"{set_by}",
                 hint=f"ask for no more than {most:g}{how_to_raise('timeout', set_by)}",
             )
-        needed = min(asked + policy.grace + TIME_MARGIN, most)
-        if needed <= policy.timeout:
-            return layer
+        needed = min(asked + policy.grace + TIME_MARGIN, most)  # less than the policy's, too: nothing else takes longer
         return msgspec.structs.replace(layer or PolicyLayer(), timeout=needed)
 
 

@@ -54,6 +54,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     before: Evidence = Evidence()
     after: Evidence = Evidence()
     noise: str = ""
+    background: tuple[str, ...] = ()  # what is known to run there
 
     def out_of_memory(self) -> bool:
         return (self.after.oom_kills or 0) > (self.before.oom_kills or 0)

@@ -55,6 +55,7 @@ class Record:
             before=before,
             after=Evidence() if plain else after,
             noise=worker.noise,
+            background=tuple(worker.background.running),
         )
         verdict = judge(case)
         trace = exchange.failed.trouble.trace if exchange.failed is not None else ""
@@ -84,6 +85,8 @@ class Record:
         done = exchange.failed.trouble if exchange.failed is not None else exchange.reply
         if leftovers := getattr(done, "leftovers", 0):
             notes.append(f"{leftovers} process(es) that it had left running were ended")
+        if exchange.cause == "cpu_time" and case.background:
+            notes.append(f"what runs in the background counts too: {', '.join(case.background)}")
         if exchange.lost and self.tool != "exec":
             notes.append("its worker ended with it: the task's state there is lost")
         if self.withheld and outcome != "ok":

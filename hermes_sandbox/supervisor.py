@@ -237,7 +237,7 @@ class AsyncSupervisor:
         ):
             if lost:
                 record.notes.append("an earlier call ended the task's worker, and the state it had there is lost")
-            looked = not isinstance(params, wire.Exec) and not worker.background.running  # nobody else ran since then
+            looked = not isinstance(params, wire.Exec) and not worker.background.used  # nobody else ran since then
             before = worker.counted if looked else worker.process.evidence()
             exchange = await worker.request(params, watch, on_output=on_output, stdin=stdin)
             return record.ended(worker, exchange, before)

@@ -190,14 +190,14 @@ def test_closing_ends_what_runs(tier: str, workspace: Path) -> None:
             await supervisor.call("echo", {})
 
     with_supervisor(tier, workspace, scenario)
-    assert outcomes == ["crashed"]
+    assert outcomes == ["cancelled"]
 
 
 def test_closing_a_task_ends_what_runs_in_it(tier: str, workspace: Path) -> None:
     async def scenario(supervisor: AsyncSupervisor) -> None:
         sleeping = await busy(supervisor, "one")
         await supervisor.close_task("one")
-        assert (await sleeping).outcome == "crashed"  # type: ignore[attr-defined]
+        assert (await sleeping).outcome == "cancelled"  # type: ignore[attr-defined]
         assert (await supervisor.call("echo", {}, task_id="one")).ok
 
     with_supervisor(tier, workspace, scenario)

@@ -14,7 +14,7 @@ WAITED = 20_000  # bytes that wait shows
 LOG_LINES = 200
 MAX_COMMAND = 200  # characters of a command in a list
 MARGIN = 1.0  # s before the call's deadline at which a wait is back
-END_OF_INPUT = b"\x04"  # for a terminal
+END_OF_INPUT = b"\x04\x04"  # for a terminal; the first may only end an unfinished line
 
 PROCESS = {
     "description": (
@@ -94,7 +94,9 @@ def _poll(_background, found, _args):
 
 def _log(_background, found, args):
     offset, newest = found.output.newest()
-    lines = newest.decode("utf-8", "replace").splitlines()
+    lines = newest.decode("utf-8", "replace").split("\n")
+    if lines[-1] == "":
+        lines.pop()
     limit = args.get("limit", LOG_LINES)
     first = args["offset"] if "offset" in args else max(0, len(lines) - limit)
     answer = _summary(found)

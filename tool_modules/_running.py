@@ -53,7 +53,7 @@ class Shell:
         return sandbox.programs.sheet(_shell.script(self.name, self.state, command, self.pty, answer))
 
     def arguments(self, script):
-        return _shell.arguments(self.name, script, self.command)
+        return _shell.arguments(self.name, script)
 
     def keep(self, answer, workdir):
         """Take over the state that the shell wrote; None: more than is kept. Raises Problem if the command was not run

@@ -25,7 +25,6 @@ import os
 import re
 
 MAX_STATE = 4 << 20  # bytes
-NAMED = 40  # characters of a command that a list of processes shows
 READY, BEGIN, END = b"r", b"\0state\0", b"end"
 
 # What a shell prints of itself, in parts that a NUL ends: it can be in none of them.
@@ -70,10 +69,9 @@ def find(shell):
     return next((path for path in ("/bin/" + shell, "/usr/bin/" + shell) if os.access(path, os.X_OK)), None)
 
 
-def arguments(shell, script, command):
-    """The command line of a shell that finds its script in this descriptor of its parent's. In a list of processes it
-    shows its command."""
-    name = "%s: %s" % (shell, " ".join(command.split())[:NAMED])
+def arguments(shell, script):
+    """The command line of a shell that finds its script in this descriptor of its parent's. Nothing of the command
+    stands in it: `pkill -f` would find it there."""
     by = "builtin " if shell == "bash" else ""
     words = (
         "%s. /proc/$PPID/fd/%d >/dev/null 2>&1" % (by, script),
@@ -82,7 +80,7 @@ def arguments(shell, script, command):
         by + 'eval "$__hs_options$__hs_command"',
         "{ __hs_end; } 2>/dev/null",
     )
-    return [name, *(["--noprofile", "--norc"] if shell == "bash" else []), "-c", "; ".join(words), shell]
+    return [shell, *(["--noprofile", "--norc"] if shell == "bash" else []), "-c", "; ".join(words), shell]
 
 
 def script(shell, state, command, terminal, answer):

@@ -12,7 +12,8 @@ import os
 import select
 import time
 
-from hermes_worker import pause, wire
+from hermes_worker import wire
+from hermes_worker.channel import undisturbed
 from hermes_worker.reader import TOLD
 
 MAX_RUNNING = 64
@@ -42,7 +43,6 @@ class Process:
         self.ended = None
         self.status = None
         self.timed_out = False
-        self.killed = False
         self.left = []
         self.shown = 0
 
@@ -70,13 +70,13 @@ class Background:
     def links(self):
         return [each.guard.fileno() for each in self.running()]
 
-    @pause.held
+    @undisturbed
     def find(self, name):
         """A process by its name, or None: there is none, or it ended long ago."""
         self.pump()
         return self.processes.get(name)
 
-    @pause.held
+    @undisturbed
     def all(self):
         self.pump()
         return list(self.processes.values())
@@ -89,6 +89,7 @@ class Background:
             each.output.close()
 
     def add(self, command, running, stdin, output, notify=False, terminal=False):
+        self._forget()
         name = "proc_" + os.urandom(6).hex()
         process = self.processes[name] = Process(name, command, running, stdin, output, notify, terminal)
         self._keep()
@@ -122,6 +123,8 @@ class Background:
             self._tell(process, "match", text=packet["match"], more=packet["more"])
         elif "status" in packet:  # it ended, and what it left running goes on
             process.status = packet["status"]
+        elif "pid" in packet:  # of a guard that was stopped, or slow
+            process.pid = packet["pid"]
         return False
 
     def _finish(self, process, packet):
@@ -142,7 +145,7 @@ class Background:
         code, number = decoded(process.status)
         self._tell(process, "exited", code=code, signal=number, timed_out=process.timed_out, notify=process.notify)
 
-    @pause.held
+    @undisturbed
     def pump(self, seconds=0.0, until=lambda: False):
         """Take what the guards say, for `seconds` or until `until()`."""
         end = time.monotonic() + seconds
@@ -151,17 +154,16 @@ class Background:
             for fd in self.links():
                 poll.register(fd, select.POLLIN)
             left = 0.0 if until() else max(0.0, end - time.monotonic())
-            ready = pause.poll(poll, left)
+            ready = self.worker.channel.wait(poll, left)
             for fd, _events in ready:
                 self.hear(fd)
             if not ready and left == 0.0:
                 break
         self._forget()
 
-    @pause.held
+    @undisturbed
     def kill(self, process):
         """End its tree, TERM first. Returns when the kernel says that nothing of it is left."""
-        process.killed = True
         process.guard.end(KILL_GRACE)
         self.pump(KILL_GRACE + KILL_PATIENCE, lambda: not process.running)
         if process.running:  # its guard is stopped, or loses to a storm of forks
@@ -173,7 +175,7 @@ class Background:
             process.guard.end(LEAVE_GRACE)
         self.pump(LEAVE_GRACE + LEAVE_MARGIN, lambda: not self.running())
 
-    @pause.held
+    @undisturbed
     def write(self, process, data):
         """Write to its stdin what it takes within WRITE_PATIENCE s. Returns how many bytes that were. Raises OSError
         when it has closed its end."""
@@ -188,7 +190,7 @@ class Background:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
-                pause.poll(poll, left)
+                self.worker.channel.wait(poll, left)
         return taken
 
 

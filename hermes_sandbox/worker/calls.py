@@ -44,12 +44,14 @@ class Tools:
         self.worker.begin_call(request, params)
         stage = wire.LOAD_FAILED
         try:
-            channel.loading = True
+            # Only an import that is going on must not be interrupted: half a module would stay behind.
+            channel.loading = "tools." + params["module"] not in sys.modules
             channel.listen(request)
             self.load(params["module"])
             entry = tools_shim.registry.entries.get(params["tool"])
             if entry is not None and entry.is_async:
-                self.event_loop()
+                with channel.undisturbed():  # it may import
+                    self.event_loop()
             channel.loading = False
             if entry is None:
                 return failed(wire.LOAD_FAILED, "%(module)s.py does not register %(tool)s any more" % params)

@@ -3,11 +3,18 @@
 Handlers run on the main thread, and there is no other: a call costs no hand-over between threads, and a fork of the
 worker is a plain fork. So that `cancel` reaches a handler that is running, the pipe is asked to raise SIGIO while a
 call runs (O_ASYNC); the signal's handler reads the frame and raises Cancelled in the handler's place. A handler that
-never comes back to the interpreter does not hear it; then the supervisor's next step ends the worker.
+never comes back to the interpreter does not hear it; then the supervisor's next step ends the worker. Our own
+bookkeeping must not be torn: a frame, or what programs.py does between the fork of a guard and the note that it is
+there. It runs `undisturbed`, and hears of a cancel where it waits. A count, not the signal's mask, since another thread
+of a tool's would get the signal.
 """
 
+import _thread
+import contextlib
 import fcntl
+import functools
 import json
+import math
 import os
 import select
 import signal
@@ -16,6 +23,17 @@ import time
 from hermes_worker import limits, wire
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def undisturbed(method):
+    """A decorator for methods of what has a `worker`: a cancel interrupts them only where they wait."""
+
+    @functools.wraps(method)
+    def wrapper(self, *args, **kwargs):
+        with self.worker.channel.undisturbed():
+            return method(self, *args, **kwargs)
+
+    return wrapper
 
 
 class Cancelled(BaseException):
@@ -73,6 +91,8 @@ class Channel:
         self.parts = []  # of a frame whose end has not come yet
         self.frames = []
         self.current = None  # id of the request whose handler may be interrupted
+        self.thread = _thread.get_ident()
+        self.held = 0  # how many want not to be interrupted
         self.loading = False  # an import is going on: to interrupt it would leave half a module behind
         self.waiting = select.poll()
         self.waiting.register(reading, select.POLLIN)
@@ -104,8 +124,46 @@ class Channel:
     def _write(self, frame):
         # A lone surrogate has no UTF-8; the supervisor would refuse the frame, so it is replaced here.
         line = _encode(frame).encode("utf-8", "replace") + b"\n"
-        while line:
-            line = line[os.write(self.writing, line) :]
+        with self.undisturbed():  # half a frame would be the end of the wire
+            while line:
+                line = line[os.write(self.writing, line) :]
+
+    @contextlib.contextmanager
+    def undisturbed(self):
+        """What runs inside is not interrupted by a cancel; one that came meanwhile is raised behind it. Cancels come to
+        the main thread: others need no shield."""
+        if _thread.get_ident() != self.thread:
+            yield
+            return
+        self.held += 1
+        try:
+            yield
+        finally:
+            self.held -= 1
+            if not self.held and self.current is not None and (self.frames or self._readable()):
+                self._on_io(None, None)
+
+    def wait(self, poller, seconds):
+        """What a select.poll or select.epoll says within `seconds` (None: however long it takes). A cancel comes here,
+        inside of `undisturbed` too."""
+        if self.current is not None:
+            poller.register(self.reading, select.POLLIN)
+        try:
+            if hasattr(poller, "fileno"):  # an epoll, which counts in s
+                ready = poller.poll(seconds)
+            else:
+                ready = poller.poll(None if seconds is None else math.ceil(seconds * 1000))
+        finally:
+            if self.current is not None:
+                poller.unregister(self.reading)
+        found = [event for event in ready if event[0] != self.reading]
+        if len(found) < len(ready):
+            held, self.held = self.held, 0
+            try:
+                self._on_io(None, None)
+            finally:
+                self.held = held
+        return found
 
     def receive(self):
         """The next frame, a dict; waits for it. Raises Hangup at the end of the pipe."""
@@ -147,7 +205,7 @@ class Channel:
         fcntl.fcntl(self.reading, fcntl.F_SETFL, self.quiet_flags)
 
     def _on_io(self, _number, _frame):
-        if self.current is None or os.getpid() != self.pid:
+        if self.held or self.current is None or os.getpid() != self.pid:
             return
         try:
             frames = self.poll_frames()

@@ -28,77 +28,16 @@ import socket
 import time
 
 from hermes_worker import kernel, limits, tree
+from hermes_worker.program import DEFAULTED, IGNORED, Program, first_fd, sheet
 
-DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGIO, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
-PIPE = 64 << 10  # bytes that a pipe holds by itself
-F_SETPIPE_SZ = 1031  # Python has the name from 3.10 on
 LONGEST_WAIT = 3600.0  # s; poll takes no more than some weeks
 MAX_PACKET = 32 << 10  # bytes
 MAX_FDS = 8  # that come with a program
 LEAST_GRACE = 0.2  # s that a program has between TERM and KILL, however young it is
 LIFE_GRACE = 2.0  # s between TERM and KILL for a program whose life is over
+LOOKS = 10  # at a tree that has processes and shows none
 NAMED = 20  # processes that were left running and are named
 PATIENCE = 1.0  # s on top of a grace that a guard may take to end its tree; then it is killed itself
-
-
-class Program:
-    """What to start: the program at `path`, as `argv`. `stdio`: its three descriptors, or the one of its terminal,
-    whose path is `tty`. `fds`: what it finds as /proc/$PPID/fd/N, with N from `first_fd()` on. `keep`: what it leaves
-    running is kept; `life`: s until it is ended, None: no limit."""
-
-    def __init__(self, path, argv, env, cwd, stdio, tty=None, fds=(), keep=False, life=None):
-        self.path = path
-        self.argv = argv
-        self.env = env
-        self.cwd = cwd
-        self.stdio = tuple(stdio)
-        self.tty = tty
-        self.fds = tuple(fds)
-        self.keep = keep
-        self.life = life
-
-    def spawn(self):
-        """Start it in a session of its own. Returns its pid; raises OSError."""
-        os.chdir(self.cwd)
-        actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(self.stdio)]
-        if self.tty is not None:  # opened first by a session's leader, it becomes its controlling terminal
-            actions = [(os.POSIX_SPAWN_OPEN, 0, self.tty, os.O_RDWR, 0)]
-            actions += [(os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)]
-        return os.posix_spawn(
-            self.path, self.argv, self.env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=DEFAULTED
-        )
-
-
-def sheet(data):
-    """An open file with `data` in it, to be read once: a pipe if that holds it, since a limit on file sizes counts for
-    memory files too; else such a one. Raises OSError."""
-    reading, writing = os.pipe()
-    try:
-        if len(data) > PIPE:
-            fcntl.fcntl(writing, F_SETPIPE_SZ, len(data))
-        os.set_blocking(writing, False)
-        if os.write(writing, data) == len(data):
-            return open(reading, "rb", buffering=0)
-    except OSError:
-        pass  # nobody gets so large a pipe, or none more
-    finally:
-        os.close(writing)
-    os.close(reading)
-    file = open(os.memfd_create("sheet"), "r+b", buffering=0)
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[file.write(left) :]
-    except OSError:
-        file.close()
-        raise
-    file.seek(0)
-    return file
-
-
-def first_fd():
-    """The number under which a program finds the first of its `fds`."""
-    return limits.private_fds()
 
 
 class Guard:
@@ -160,6 +99,11 @@ class Guard:
         except ProcessLookupError:
             pass  # it is gone: so says its link
 
+    def leave(self, grace):
+        """Have it end its program's tree and then itself, without anybody waiting."""
+        self.end(grace)
+        self.link.shutdown(socket.SHUT_WR)
+
     def wait(self):
         """Until it is dead and reaped, after it said that its tree is."""
         self.says_something(PATIENCE)
@@ -208,6 +152,9 @@ class _Keeper:
         signal.set_wakeup_fd(-1)
         for number in DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
+        for number in IGNORED:  # a command that ends "all pythons" does not mean its guard
+            signal.signal(number, signal.SIG_IGN)
+        limits.free_cpu()
         self._close_others(link)
         kernel.set_child_subreaper()
         self.wake, wake = (_moved(fd) for fd in os.pipe())
@@ -247,7 +194,10 @@ class _Keeper:
                 self.finish(LIFE_GRACE)
 
     def obey(self):
-        data, fds, _flags, _address = socket.recv_fds(self.link, MAX_PACKET, MAX_FDS)
+        try:
+            data, fds, _flags, _address = socket.recv_fds(self.link, MAX_PACKET, MAX_FDS)
+        except ConnectionResetError:  # the worker is gone, and had not read all
+            data, fds = b"", []
         for fd in fds:
             os.set_inheritable(fd, False)
         word, _, value = data.decode("ascii").partition(" ")
@@ -270,10 +220,11 @@ class _Keeper:
             os.dup2(fd, number, inheritable=False)
             os.close(fd)
         try:
-            self.tree.watched, self.tree.status = program.spawn(), None
-        except OSError as error:
+            with limits.CpuLimit(program.cpu_time):  # which the program inherits; what the guard used counts for nobody
+                self.tree.watched, self.tree.status = program.spawn(), None
+        except Exception as error:
             self.program = None
-            self.tell(errno=error.errno or errno.EINVAL)
+            self.tell(errno=getattr(error, "errno", None) or errno.EINVAL)
             if self.output is not None:
                 os._exit(0)
             return
@@ -297,7 +248,7 @@ class _Keeper:
 
     def finish(self, grace):
         """End the tree and say how the program ended. A guard that has an output to read has done its part then."""
-        names = self.names() if self.tree.reap() else []
+        names = self.names()
         if grace:  # what has only begun has nothing to tidy up, and loses a TERM while it starts another program
             grace = min(grace, max(LEAST_GRACE, time.monotonic() - self.began))
         self.tree.end(grace)
@@ -317,8 +268,15 @@ class _Keeper:
         return {"cpu": cpu - self.cost[0], "peak": peak}
 
     def names(self):
-        living = [pid for pid in self.tree.living() if pid != self.tree.watched]
-        return [tree.name_of(pid) for pid in living[:NAMED]]
+        """Of what is below, the program left out. A process that changes its parent meanwhile is missed: look again."""
+        own = " ".join(self.program.argv)[: tree.SHOWN] if self.program is not None else ""
+        living: list[int] = []
+        for _ in range(LOOKS):
+            living = [pid for pid in self.tree.living() if pid != self.tree.watched]
+            if living or not self.tree.reap() or self.tree.status is None:
+                break
+            time.sleep(0.001)
+        return [tree.name_of(pid, own) for pid in living[:NAMED]]
 
     def patience(self):
         """ms until there is something to do without being asked; what is to be told now is told."""
@@ -332,6 +290,8 @@ class _Keeper:
 
     def begin_to_read(self):
         self.reading = True
+        if not self.output.at_once:
+            self.output.skip_news()  # the worker has shown it
         for fd in self.output.pipes:
             self.poll.register(fd, select.POLLIN)
 

@@ -74,12 +74,13 @@ class Worker:
         leftovers = answer.leftovers + self.sweep(params, answer)
         self.flush()
         self.used = usage()
-        cost = spent(before, self.used)
-        ending = {"cost": cost, "leftovers": leftovers, "mark": self.prints.end()}
-        if self.programs is not None:
-            ending.update(self.programs.end())
-            cost["cpu_s"] += self.programs.cpu
-            cost["peak_bytes"] = max(cost["peak_bytes"], self.programs.peak)
+        ending = {"leftovers": leftovers, "mark": self.prints.end()}
+        programs = self.programs
+        if programs is not None:
+            ending.update(programs.end())
+        # Guards tell what programs cost, and are reaped whenever they end: then the children's sum is the guards' life.
+        by_guards = (programs.cpu, programs.peak) if programs is not None else ()
+        ending["cost"] = spent(before, self.used, *by_guards)
         extra = {name: value for name, value in ending.items() if name in answer.cls.__annotations__}
         extra.update(answer.fields)  # what the request itself says of its program is more
         if answer.error is not None:
@@ -99,7 +100,8 @@ class Worker:
         if params.get("children") == "keep" and answer.error is None:
             self.tree.spare()
             return 0
-        return self.tree.end(answer.grace)
+        guards = self.programs.abandoned() if self.programs is not None else 0  # which are ours, not the call's
+        return max(0, self.tree.end(answer.grace) - guards)
 
     def sandbox(self):
         """The programs of this worker, made when a tool first asks for them."""
@@ -138,17 +140,19 @@ def standard_streams():
 
 
 def usage():
-    """CPU seconds and peak bytes of this process and the children that it waited for, so far."""
+    """CPU seconds of this process, and of the children that it waited for, and peak bytes of both, so far."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-    return cpu, max(own.ru_maxrss, children.ru_maxrss) * 1024
+    own_cpu, children_cpu = (each.ru_utime + each.ru_stime for each in (own, children))
+    return own_cpu, children_cpu, max(own.ru_maxrss, children.ru_maxrss) * 1024
 
 
-def spent(before, after):
-    """wire.Cost of what lies between two readings of `usage`."""
-    cpu, peak = after
-    return wire.message(wire.Cost, cpu_s=cpu - before[0], peak_bytes=peak)
+def spent(before, after, children=None, peak=0):
+    """wire.Cost of what lies between two readings of `usage`. `children` and `peak`: CPU s and bytes of the children,
+    if known better."""
+    if children is None:
+        children = after[1] - before[1]
+    return wire.message(wire.Cost, cpu_s=after[0] - before[0] + children, peak_bytes=max(after[2], peak))
 
 
 def main(boot, prints, out, err):

@@ -18,12 +18,15 @@ import errno
 import fcntl
 import os
 import select
+import signal
 import struct
 import termios
 import time
 
-from hermes_worker import guard, pause, wire
+from hermes_worker import guard, wire
 from hermes_worker.background import Background, decoded
+from hermes_worker.channel import undisturbed
+from hermes_worker.program import IGNORED, Program, first_fd, sheet
 from hermes_worker.reader import Reader
 from hermes_worker.rolling import Rolling
 
@@ -87,16 +90,17 @@ class Foreground:
 
     def __init__(self, programs, running, pipes, most, done):
         self.programs = programs
+        self.channel = programs.worker.channel
         self.guard = running
         self.pipes = pipes
         self.most = most
         self.done = done
-        self.summary = Summary(programs.worker.channel, programs.call.request)
+        self.summary = Summary(self.channel, programs.call.request)
         self.end = None  # the guard's last packet on it
 
     def run(self, timeout):
         """Stay with it to its end; end it after `timeout` s, None: when the call ends. A cancel of the call gets
-        through where it waits, in `pause.poll`, and nowhere else."""
+        through where it waits, and nowhere else."""
         # Of two pipes that became readable it names the one first that was so first: the order of what was printed,
         # where it can be told.
         with select.epoll() as self.poll:
@@ -109,7 +113,9 @@ class Foreground:
     def _follow(self, until):
         while self.end is None:
             waits = [self.summary.due(), None if until is None else max(0.0, until - time.monotonic())]
-            for fd, _events in pause.poll(self.poll, min((each for each in waits if each is not None), default=None)):
+            for fd, _events in self.channel.wait(
+                self.poll, min((each for each in waits if each is not None), default=None)
+            ):
                 self.take(fd)
             if self.summary.due() == 0.0:
                 self.summary.send()
@@ -131,7 +137,7 @@ class Foreground:
         """Something is there on a descriptor."""
         if fd == self.guard.fileno():
             packet = self.guard.receive()
-            if packet is None or "gone" in packet or "kept" in packet:
+            if packet is None or not {"gone", "kept", "errno"}.isdisjoint(packet):
                 self.end = packet or {}
                 self.done.status = self.end.get("status")
                 self.done.left = self.end.get("kept") or self.end.get("left", [])
@@ -179,7 +185,8 @@ class Call:
         self.until = time.monotonic() + params["timeout"]
         self.grace = params["grace"]
         self.stays = params["stays"]
-        self.keep = params["children"] == "keep"
+        self.keep = params["children"] == "keep" and self.stays
+        self.cpu_time = params.get("cpu_time")
 
     def remaining(self):
         """s until the call's deadline."""
@@ -187,16 +194,18 @@ class Call:
 
 
 class Programs:
-    """The programs of one worker. `call`: the one that is served; `last_status`: of its last program in front; `cpu`
-    and `peak`: what its programs in front used, in s and bytes."""
+    """The programs of one worker. `call`: the one that is served; `last_status`: of its last program in
+    front; `cpu` and `peak`: what these used, in s and bytes."""
 
     call: Call
-    first_fd = staticmethod(guard.first_fd)
-    sheet = staticmethod(guard.sheet)
+    first_fd = staticmethod(first_fd)
+    sheet = staticmethod(sheet)
 
     def __init__(self, worker):
         self.worker = worker
         self.background = Background(worker)
+        for number in IGNORED:  # caught, not ignored: what the worker starts would inherit that
+            signal.signal(number, lambda *_: None)
         self.last_status = None
         self.cpu, self.peak = 0.0, 0
         self._front: guard.Guard | None = None  # the guard that is kept for programs in front
@@ -214,6 +223,10 @@ class Programs:
         code, number = decoded(self.last_status)
         return {name: value for name, value in (("code", code), ("signal", number)) if value is not None}
 
+    def abandoned(self):
+        """How many guards of this call the sweep finds alive, at most."""
+        return len(self._abandoned)
+
     def wait(self, channel):
         """Until the supervisor has said something; meanwhile what guards say is passed on."""
         while self.background.links() and not channel.frames:
@@ -226,7 +239,7 @@ class Programs:
             for fd in ready:
                 self.background.hear(fd)
 
-    @pause.held
+    @undisturbed
     def run(self, path, argv, env, cwd, command, timeout=None, size=None, fds=(), pipes=()):
         """Run a program in front, without input, for at most `timeout` s. `size`: (rows, columns) of a terminal for it,
         None: pipes. `fds`: what it finds as /proc/$PPID/fd/N; `pipes`: (descriptor, name, most bytes) of further pipes
@@ -237,7 +250,10 @@ class Programs:
         try:
             front = self._front_guard(tuple(sources), done.output)
             try:
-                front.start(guard.Program(path, argv, env, cwd, stdio, tty, fds, keep=front is not self._front))
+                program = Program(
+                    path, argv, env, cwd, stdio, tty, fds, front is not self._front, cpu_time=self.call.cpu_time
+                )
+                front.start(program)
             finally:
                 for fd in stdio:
                     os.close(fd)
@@ -251,7 +267,7 @@ class Programs:
 
     def _front_guard(self, sources, output):
         """The guard of programs in front; one of its own for a program that may leave something running."""
-        if self.call.keep and self.call.stays:
+        if self.call.keep and len(self.background.running()) < self.background.most:
             return guard.fork(Reader(sources, output, 1.0, at_once=False))
         if self._front is not None and not self._front.is_well():
             self._front.kill()
@@ -266,8 +282,10 @@ class Programs:
         self.background.spare(running)
         try:
             front.run(timeout)
-        except BaseException:
-            self._abandoned.append(running)  # the sweep ends it, with the grace that the call's end has
+        except BaseException as error:
+            # It ends its program in the grace that the call's end has, and then itself; the sweep sees to that.
+            running.leave(max(0.0, getattr(error, "until", 0.0) - time.monotonic()))
+            self._abandoned.append(running)
             self._front = None if running is self._front else self._front
             raise
         finally:
@@ -278,6 +296,7 @@ class Programs:
         if "kept" in front.end:
             running.say("read")
             front.done.process = self.background.add(command, running, None, front.done.output)
+            front.done.process.status = front.done.status
         elif front.end.get("last", True):
             self._front = None if running is self._front else self._front
             self.background.spare(self._front)
@@ -286,7 +305,7 @@ class Programs:
             if "gone" not in front.end:  # it was killed: what it had left are orphans
                 self.worker.tree.end()
 
-    @pause.held
+    @undisturbed
     def start(
         self, path, argv, env, cwd, command, size=None, fds=(), life=None, interval=1.0, patterns=(), notify=False
     ):
@@ -296,7 +315,7 @@ class Programs:
         running = None
         try:
             running = guard.fork(Reader(tuple(sources), rolling, interval, patterns))
-            running.start(guard.Program(path, argv, env, cwd, stdio, tty, fds, self.call.keep, life))
+            running.start(Program(path, argv, env, cwd, stdio, tty, fds, self.call.keep, life))
         except OSError:
             if running is not None:
                 running.kill()

@@ -5,6 +5,7 @@ guard, who may be stopped or busy. A counter that is odd while a write is going 
 """
 
 import mmap
+import time
 
 HEADER = 16  # bytes: the counter, and how many bytes there were in all
 TRIES = 100  # looks of a reader at a stream that is being written; then it takes what is there
@@ -54,6 +55,7 @@ class Rolling:
             found = self._read()
             if before == self.memory[:8] and before[0] % 2 == 0:
                 return found
+            time.sleep(0.0002)
         return self._read()
 
     def _read(self):

@@ -12,6 +12,7 @@ import os
 import signal
 import time
 
+SHOWN = 80  # bytes of a command line that a name shows
 WALL = 0x40000000  # __WALL of wait(2): children too that were cloned to end without a SIGCHLD
 
 
@@ -30,17 +31,19 @@ def descendants(root, kept=()):
     return found
 
 
-def name_of(pid):
-    """A process for a person: its command line, cut, or else the name of its program; and its pid."""
-    words = _line(pid, "cmdline").split("\0")
-    title = words[0] if " " in words[0] else " ".join(words)  # a first word of several words is a title, as ps shows
-    return "%s (pid %d)" % (title.strip() or _line(pid, "comm").strip() or "?", pid)
+def name_of(pid, own=""):
+    """A process for a person: its command line, cut, or else the name of its program; and its pid. `own`: the command
+    line of a shell that it may be a copy of."""
+    words = _line(pid, "cmdline").replace("\0", " ").strip()
+    if words and words == own.strip():
+        words = "a subshell"
+    return "%s (pid %d)" % (words or _line(pid, "comm").strip() or "?", pid)
 
 
 def _line(pid, name):
     try:
         with open("/proc/%d/%s" % (pid, name), "rb") as file:
-            return file.read(80).decode("utf-8", "replace")
+            return file.read(SHOWN).decode("utf-8", "replace")
     except OSError:  # it ended while we looked
         return ""
 
