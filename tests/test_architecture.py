@@ -93,12 +93,12 @@ IMPORTS = {
 }
 
 # A name that only these files may use, where they are: the one home of each dangerous thing, and of each heavy package.
-WORKER_FORKS = "worker/init.py worker/calls.py worker/commands.py worker/guard.py"
+WORKER_FORKS = "worker/init.py worker/calls.py worker/commands.py worker/guard.py worker/program.py"
 HOMES = {
     "subprocess": "process.py mounts.py bubblewrap.py",  # processes; a helper that holds a user namespace; --version
     "os.fork": WORKER_FORKS,
     "os.forkpty": "",
-    "os.posix_spawn": "worker/guard.py",
+    "os.posix_spawn": "worker/program.py",
     "os.system": "",
     "os.popen": "",
     "os.execvpe": "worker/commands.py",
