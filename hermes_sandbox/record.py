@@ -26,6 +26,7 @@ class Record:
         self.policy: Policy | None = None
         self.notes: list[str] = []
         self.withheld: list[str] = []
+        self.cancelled = False  # by its caller, before it had a worker
         self.begun = time.monotonic()
 
     def refused(self, error: SandboxError) -> CallResult:

@@ -28,7 +28,7 @@ from hermes_sandbox.catalog import Catalog
 from hermes_sandbox.config import Toolset
 from hermes_sandbox.discovery import ModuleFile
 from hermes_sandbox.environment import BASE_ENV, check_command, granted, search_path, where_it_is
-from hermes_sandbox.errors import InvalidArguments, Refused, SandboxError
+from hermes_sandbox.errors import Cancelled, InvalidArguments, Refused, SandboxError
 from hermes_sandbox.events import Events, Hub
 from hermes_sandbox.exchange import Exchange, OutputHandler, Watch
 from hermes_sandbox.gates import Asked, Gates, as_layer
@@ -79,6 +79,7 @@ class AsyncSupervisor:
         folders = tool_folders if tool_folders is not None else (bundled("tool_modules"), self._home / "tools")
         self._catalog = Catalog(self._config, folders, DescribeCache(self._home), self._ask_describe, self._ask_check)
         self._gates = Gates(self._config, self._catalog, toolset_filter, as_layer(policy) or PolicyLayer())
+        self._records: set[Record] = set()  # of the calls that are going on
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -155,7 +156,7 @@ class AsyncSupervisor:
     ) -> CallResult:
         """Run a tool. `policy`: what the call asks for, such as {"timeout": "5s", "memory": "256M"}, up to the tool's
         ceiling. `context`: further keyword arguments of its handler, plain data."""
-        record = Record(name, task_id)
+        record = self._begun(name, task_id)
         try:
             self._check_open(task_id)
             ready = await self._gates.pass_through(name, args, task_id, policy)
@@ -178,6 +179,8 @@ class AsyncSupervisor:
             return await self._run(record, ready.key, ready.keep, ready.policy, ready.env, module.contents, params)
         except SandboxError as error:
             return record.refused(error)
+        finally:
+            self._records.discard(record)
 
     async def exec(
         self,
@@ -193,7 +196,7 @@ class AsyncSupervisor:
         """Run a command in a sandbox of its own. `env` comes on top of the granted one. The caller is the operator
         here: `policy` may go beyond any ceiling. `on_output(stream, data)` gets output as it comes; if it returns an
         awaitable, the command waits for it."""
-        record = Record(EXEC_TOOL, task_id)
+        record = self._begun(EXEC_TOOL, task_id)
         try:
             self._check_open(task_id)
             check_command(argv, cwd, env)
@@ -210,6 +213,13 @@ class AsyncSupervisor:
             return result
         except SandboxError as error:
             return record.refused(error)
+        finally:
+            self._records.discard(record)
+
+    def _begun(self, name: str, task_id: str) -> Record:
+        record = Record(name, task_id)
+        self._records.add(record)
+        return record
 
     async def _run(
         self,
@@ -235,6 +245,8 @@ class AsyncSupervisor:
             worker,
             lost,
         ):
+            if record.cancelled:  # before it had a worker
+                raise Cancelled("the caller cancelled the call before it began")
             if lost:
                 record.notes.append("an earlier call ended the task's worker, and the state it had there is lost")
             looked = not isinstance(params, wire.Exec) and not worker.background.used  # nobody else ran since then
@@ -243,7 +255,9 @@ class AsyncSupervisor:
             return record.ended(worker, exchange, before)
 
     def cancel(self, task_id: str = DEFAULT_TASK) -> None:
-        """End the task's running calls; each returns with outcome `cancelled`."""
+        """End the task's calls; each returns with outcome `cancelled`."""
+        for record in self._records:
+            record.cancelled = record.cancelled or record.task_id == task_id
         for worker in self._pool.running(task_id):
             worker.cancel()
 
