@@ -6,9 +6,14 @@ No test may see the real HERMES_HOME, so `hermes_home` is in force for all of th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from hermes_sandbox import Supervisor
+from tests.support import TIERS, Holders, holders_in
+from tests.terminals import GRACE, Task, opened
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +36,33 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for parent in (folder.parent, folder.parent.parent):
             parent.chmod(0o711)
     return folder
+
+
+# The tests of the terminal's tools: one supervisor for a file, a task for each test. A file may have its own instead.
+
+
+@pytest.fixture(scope="module", params=TIERS)
+def tier(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of a file's supervisor."""
+    return tmp_path_factory.mktemp("folder").resolve()
+
+
+@pytest.fixture(scope="module")
+def supervisor(tier: str, folder: Path) -> Iterator[Supervisor]:
+    with Supervisor(workspace=folder, policy={"tier": tier, "grace": GRACE}) as made:
+        yield made
+
+
+@pytest.fixture
+def holders(folder: Path) -> Iterator[Holders]:
+    yield from holders_in(folder)
+
+
+@pytest.fixture
+def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
+    yield from opened(supervisor, folder)

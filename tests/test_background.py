@@ -12,41 +12,17 @@ from typing import Any
 import pytest
 
 from hermes_sandbox import Supervisor
-from tests.support import TIERS, Holders, holders_in, wait_until
-from tests.terminals import GRACE, Task, holding, opened
+from tests.support import Holders, holders_in, wait_until
+from tests.terminals import Task, holding, opened
 
 FIELDS = {"session_id", "command", "pid", "status", "uptime_s"}
 KEPT_TAIL = 200_000  # bytes of output that are kept at least
 DAEMON = "import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); time.sleep(60)"
 
 
-@pytest.fixture(scope="module", params=TIERS)
-def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    workspace = tmp_path_factory.mktemp("background").resolve()
-    with Supervisor(workspace=workspace, policy={"tier": request.param, "grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
-        yield made
-
-
-@pytest.fixture(scope="module")
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
-def holders(folder: Path) -> Iterator[Holders]:
-    yield from holders_in(folder)
-
-
 @pytest.fixture(scope="module")
 def shared(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
     """For tests that start nothing that they do not end."""
-    yield from opened(supervisor, folder)
-
-
-@pytest.fixture
-def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
     yield from opened(supervisor, folder)
 
 

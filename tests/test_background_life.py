@@ -10,47 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from hermes_sandbox import AsyncSupervisor, Supervisor
-from tests.support import TIERS, Holders, forget_peak, holders_in, peak_rss, rss, wait_until
-from tests.terminals import GRACE, Task, holding, opened
+from tests.support import Holders, forget_peak, holders_in, peak_rss, rss, wait_until
+from tests.terminals import GRACE, Task, holding
 
 MOST = 64  # background commands at once
 KEPT_TAIL = 200_000  # bytes of output
 MB = 1 << 20
-
-
-@pytest.fixture(scope="module", params=TIERS)
-def tier(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def supervisor(tier: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    workspace = tmp_path_factory.mktemp("life").resolve()
-    with Supervisor(workspace=workspace, policy={"tier": tier, "grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
-        yield made
-
-
-@pytest.fixture
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
-def holders(folder: Path) -> Iterator[Holders]:
-    yield from holders_in(folder)
-
-
-@pytest.fixture
-def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
-    yield from opened(supervisor, folder)
 
 
 # Past the other calls ---------------------------------------------------------------------------------------------

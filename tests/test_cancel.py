@@ -83,7 +83,7 @@ def test_a_cancel_tears_no_frame(workspace: Path, tmp_path: Path) -> None:
             for _ in range(4):
                 call = asyncio.ensure_future(supervisor.call("noisy", {}))
                 await asyncio.sleep(0.1)
-                time.sleep(0.2)  # nothing is read meanwhile
+                time.sleep(0.2)  # noqa: ASYNC251 - nothing is to be read meanwhile
                 supervisor.cancel()
                 result = await call
                 assert (result.outcome, result.notes) == ("cancelled", [])  # no worker was lost with it

@@ -8,36 +8,18 @@ from pathlib import Path
 import pytest
 
 from hermes_sandbox import Supervisor
-from tests.support import TIERS, Holders, holders_in, wait_until
-from tests.terminals import GRACE, Task, holding, opened
+from tests.support import Holders, wait_until
+from tests.terminals import GRACE, Task, holding
 
 TALKER = "(while :; do echo tick; sleep 0.05; done) &"
 
 
-@pytest.fixture(scope="module", params=TIERS)
-def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
+@pytest.fixture(scope="module")
+def supervisor(tier: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
     home = tmp_path_factory.mktemp("home")
     (home / "toolsets.toml").write_text('[tools.terminal]\nchildren = "keep"\n', encoding="utf-8")
-    workspace = tmp_path_factory.mktemp("children").resolve()
-    with Supervisor(workspace=workspace, home=home, policy={"tier": request.param, "grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
+    with Supervisor(workspace=folder, home=home, policy={"tier": tier, "grace": GRACE}) as made:
         yield made
-
-
-@pytest.fixture
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
-def holders(folder: Path) -> Iterator[Holders]:
-    yield from holders_in(folder)
-
-
-@pytest.fixture
-def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
-    yield from opened(supervisor, folder)
 
 
 def test_a_server_goes_on_is_listed_read_and_killed(task: Task, holders: Holders) -> None:

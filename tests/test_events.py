@@ -13,24 +13,10 @@ import pytest
 from hermes_sandbox import AsyncSupervisor, Supervisor
 from hermes_sandbox.events import MAX_OVER, MAX_QUEUED, MAX_TEXT, Hub, Known, ProcessEvent, SyncEvents
 from hermes_sandbox.worker import wire
-from tests.support import TIERS, wait_until
+from tests.support import wait_until
 from tests.terminals import GRACE, Task, opened
 
 PATIENCE = 10.0  # s for an event that must come
-
-
-@pytest.fixture(scope="module", params=TIERS)
-def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    workspace = tmp_path_factory.mktemp("events").resolve()
-    with Supervisor(workspace=workspace, policy={"tier": request.param, "grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
-        yield made
-
-
-@pytest.fixture(scope="module")
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -5,40 +5,14 @@ background go on, and nothing that it started is left.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hermes_sandbox import Supervisor
-from tests.support import TIERS, Holders, holders_in, wait_until
-from tests.terminals import GRACE, Task, holding, opened
+from tests.support import Holders, holders_in, wait_until
+from tests.terminals import GRACE, Task, holding
 
 PATIENCE = 1.0  # s that a guard may take on top of the grace
-
-
-@pytest.fixture(scope="module", params=TIERS)
-def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    workspace = tmp_path_factory.mktemp("guard").resolve()
-    with Supervisor(workspace=workspace, policy={"tier": request.param, "grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
-        yield made
-
-
-@pytest.fixture
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
-def holders(folder: Path) -> Iterator[Holders]:
-    yield from holders_in(folder)
-
-
-@pytest.fixture
-def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
-    yield from opened(supervisor, folder)
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])

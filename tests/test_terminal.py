@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from hermes_sandbox import Supervisor
-from tests.support import TIERS, Holders, holders_in
+from tests.support import Holders
 from tests.terminals import GRACE, Task, holding, opened
 
 STATE = "shopt -s expand_aliases; alias al='echo an alias'; fn() { echo \"a function $1\"; }; variable='a value'"
@@ -79,33 +79,9 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=TIERS)
-def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    workspace = tmp_path_factory.mktemp("terminal").resolve()
-    with Supervisor(workspace=workspace, policy={"tier": request.param, "grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
-        yield made
-
-
-@pytest.fixture
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
-def holders(folder: Path) -> Iterator[Holders]:
-    yield from holders_in(folder)
-
-
 @pytest.fixture(scope="module")
-def shared(supervisor: Supervisor) -> Iterator[Task]:
+def shared(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
     """One task for a whole row of commands, each of which would poison a shell."""
-    yield from opened(supervisor, supervisor.folder)  # type: ignore[attr-defined]
-
-
-@pytest.fixture
-def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
     yield from opened(supervisor, folder)
 
 

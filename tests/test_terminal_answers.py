@@ -10,30 +10,11 @@ from pathlib import Path
 import pytest
 
 from hermes_sandbox import Supervisor
-from tests.support import TIERS, Holders, forget_peak, holders_in, peak_rss, rss
-from tests.terminals import GRACE, Task, holding, opened
+from tests.support import Holders, forget_peak, peak_rss, rss
+from tests.terminals import Task, holding, opened
 
 MB = 1 << 20
 SHOWN = 50_000  # bytes of output in an answer, beside the line that says what is left out
-
-
-@pytest.fixture(scope="module", params=TIERS)
-def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    workspace = tmp_path_factory.mktemp("answers").resolve()
-    with Supervisor(workspace=workspace, policy={"tier": request.param, "grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
-        yield made
-
-
-@pytest.fixture(scope="module")
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
-def holders(folder: Path) -> Iterator[Holders]:
-    yield from holders_in(folder)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +11,8 @@ import pytest
 
 from hermes_sandbox import Supervisor
 from hermes_sandbox.results import CallResult, Failure, LimitHit
-from tests.support import TIERS, Holders, holders_in
-from tests.terminals import GRACE, Task, holding, opened
+from tests.support import Holders
+from tests.terminals import Task, holding
 
 FRESH = "this call asked for limits of its own, so it ran in a fresh worker without the task's state"
 LOST = "its worker ended with it: the task's state there is lost"
@@ -23,35 +21,10 @@ NO_SANDBOX = "tier process contains crashes; it is no sandbox"
 WORKER = "kill -9 $(awk '{print $4}' /proc/$PPID/stat)"  # the parent of the guard
 
 
-@pytest.fixture(scope="module", params=TIERS)
-def supervisor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    workspace = tmp_path_factory.mktemp("records").resolve()
-    with Supervisor(workspace=workspace, policy={"tier": request.param, "grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
-        made.tier = request.param  # type: ignore[attr-defined]
-        yield made
-
-
 @pytest.fixture
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
-def holders(folder: Path) -> Iterator[Holders]:
-    yield from holders_in(folder)
-
-
-@pytest.fixture
-def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
-    yield from opened(supervisor, folder)
-
-
-@pytest.fixture
-def notes(supervisor: Supervisor) -> list[str]:
+def notes(tier: str) -> list[str]:
     """What every record of this tier says."""
-    return [NO_SANDBOX] if supervisor.tier == "process" else []  # type: ignore[attr-defined]
+    return [NO_SANDBOX] if tier == "process" else []
 
 
 def fields(record: CallResult) -> dict[str, Any]:
@@ -65,12 +38,12 @@ def fields(record: CallResult) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in ("", None, [], False)}
 
 
-def ran(supervisor: Supervisor, notes: list[str], **more: Any) -> dict[str, Any]:
+def ran(notes: list[str], **more: Any) -> dict[str, Any]:
     """The fields of a record of a call that reached a worker."""
     notes = [*more.pop("before", []), *notes, *more.pop("after", [])]
     return {
         "runner": "local",
-        "tier": supervisor.tier,  # type: ignore[attr-defined]
+        "tier": "process" if NO_SANDBOX in notes else "namespaces",
         **({"notes": notes} if notes else {}),
         **more,
     }
@@ -108,13 +81,13 @@ def test_a_command_that_fails_is_ok(supervisor: Supervisor, task: Task, notes: l
         "duration_s": 0,
         "cwd": str(task.folder),
     }
-    assert found == ran(supervisor, notes, outcome="ok", exit_code=3, stdout_tail="out\n", stderr_tail="err\n")
+    assert found == ran(notes, outcome="ok", exit_code=3, stdout_tail="out\n", stderr_tail="err\n")
 
 
 def test_a_command_that_is_killed_is_ok(supervisor: Supervisor, task: Task, notes: list[str]) -> None:
     found = fields(task.record("terminal", {"command": "kill -9 $$"}))
     assert json.loads(found.pop("result"))["exit_code"] == 137
-    assert found == ran(supervisor, notes, outcome="ok", signal=9)
+    assert found == ran(notes, outcome="ok", signal=9)
 
 
 def test_a_command_over_its_time(supervisor: Supervisor, task: Task, notes: list[str], holders: Holders) -> None:
@@ -124,7 +97,7 @@ def test_a_command_over_its_time(supervisor: Supervisor, task: Task, notes: list
     answer = json.loads(found.pop("result"))
     assert (answer["exit_code"], answer["output"]) == (124, "begun\n")
     error = Failure("the tool answered with an error")
-    assert found == ran(supervisor, notes, outcome="tool_error", error=error, signal=15, stdout_tail="begun\n")
+    assert found == ran(notes, outcome="tool_error", error=error, signal=15, stdout_tail="begun\n")
 
 
 def test_long_output_is_cut_in_the_record_too(task: Task) -> None:
@@ -194,7 +167,7 @@ def test_file_size(supervisor: Supervisor, task: Task, notes: list[str]) -> None
     found = fields(record)
     assert json.loads(found.pop("result"))["exit_code"] == 153  # the command has ended, and this is its answer
     assert "File size limit exceeded" in found.pop("stderr_tail")
-    wanted = ran(supervisor, notes, before=[FRESH], outcome="limit", exit_code=153)
+    wanted = ran(notes, before=[FRESH], outcome="limit", exit_code=153)
     assert found == {**wanted, "error": record.error, "limit": record.limit}
     assert (task.folder / "big").stat().st_size == 1 << 20
     (task.folder / "big").unlink()
@@ -218,7 +191,7 @@ def test_output(supervisor: Supervisor, task: Task, notes: list[str], holders: H
     assert hit.observed > 1 << 20
     found = without_leftovers(fields(record))
     assert found.pop("stdout_tail").endswith("y\ny\n")
-    wanted = ran(supervisor, notes, outcome="limit", truncated=True, stderr_tail="first\n")
+    wanted = ran(notes, outcome="limit", truncated=True, stderr_tail="first\n")
     assert found == {**wanted, "error": record.error, "limit": record.limit}
 
 
@@ -256,7 +229,7 @@ def test_idle(supervisor: Supervisor, task: Task, notes: list[str], holders: Hol
     error = Failure(
         "gave no sign for 0.5 s (idle_timeout)", "raise idle_timeout in the policy, or make the work smaller"
     )
-    wanted = ran(supervisor, notes, outcome="timeout", error=error, stdout_tail="begun\n")
+    wanted = ran(notes, outcome="timeout", error=error, stdout_tail="begun\n")
     assert without_leftovers(found) == wanted
     assert task.output("echo well") == "well\n"
 
@@ -291,7 +264,7 @@ def test_cancelled(supervisor: Supervisor, task: Task, notes: list[str], holders
     record = task.record("terminal", {"command": holding(holders, "kept=2; (setsid sleep 60 &); sleep 60")})
     thread.join()
     assert holders.are_gone()
-    wanted = ran(supervisor, notes, outcome="cancelled", error=Failure("the caller cancelled the call"))
+    wanted = ran(notes, outcome="cancelled", error=Failure("the caller cancelled the call"))
     assert without_leftovers(fields(record)) == wanted
     assert task.output("echo $kept") == "1\n"
 
@@ -302,9 +275,7 @@ def test_crashed(supervisor: Supervisor, task: Task, notes: list[str], holders: 
     assert holders.are_gone()
     found["notes"] = [note for note in found["notes"] if "left running" not in note]
     error = Failure("the worker was ended by signal 9 (SIGKILL)", "the stack is in stderr_tail, where there was one")
-    assert found == ran(
-        supervisor, notes, after=[LOST], outcome="crashed", error=error, signal=9, stdout_tail="dying\n"
-    )
+    assert found == ran(notes, after=[LOST], outcome="crashed", error=error, signal=9, stdout_tail="dying\n")
     again = task.record("terminal", {"command": "echo well"})
     assert again.outcome == "ok"
     assert again.notes == [LOST_BEFORE, *notes]

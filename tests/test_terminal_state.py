@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from hermes_sandbox import Supervisor
-from tests.terminals import GRACE, Task, opened
+from tests.terminals import GRACE, Task
 
 
 class Kept(NamedTuple):
@@ -102,23 +102,16 @@ BASH = {
 
 
 @pytest.fixture(scope="module")
-def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
-    workspace = tmp_path_factory.mktemp("state").resolve() / "TASK"
-    workspace.mkdir()
-    with Supervisor(workspace=workspace, policy={"grace": GRACE}) as made:
-        made.folder = workspace  # type: ignore[attr-defined]
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("state").resolve() / "TASK"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def supervisor(folder: Path) -> Iterator[Supervisor]:
+    with Supervisor(workspace=folder, policy={"grace": GRACE}) as made:
         yield made
-
-
-@pytest.fixture
-def folder(supervisor: Supervisor) -> Path:
-    found: Path = supervisor.folder  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.fixture
-def task(supervisor: Supervisor, folder: Path) -> Iterator[Task]:
-    yield from opened(supervisor, folder)
 
 
 @pytest.mark.parametrize("name", BASH)
