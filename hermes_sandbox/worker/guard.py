@@ -270,13 +270,14 @@ class _Keeper:
     def names(self):
         """Of what is below, the program left out. A process that changes its parent meanwhile is missed: look again."""
         own = " ".join(self.program.argv)[: tree.SHOWN] if self.program is not None else ""
-        living: list[int] = []
         for _ in range(LOOKS):
-            living = [pid for pid in self.tree.living() if pid != self.tree.watched]
-            if living or not self.tree.reap() or self.tree.status is None:
+            if not self.tree.reap():  # which is cheaper than a look
                 break
+            living = [pid for pid in self.tree.living() if pid != self.tree.watched]
+            if living or self.tree.status is None:
+                return [tree.name_of(pid, own) for pid in living[:NAMED]]
             time.sleep(0.001)
-        return [tree.name_of(pid, own) for pid in living[:NAMED]]
+        return []
 
     def patience(self):
         """ms until there is something to do without being asked; what is to be told now is told."""

@@ -27,7 +27,7 @@ from hermes_worker import guard, wire
 from hermes_worker.background import Background, decoded
 from hermes_worker.channel import undisturbed
 from hermes_worker.program import IGNORED, Program, first_fd, sheet
-from hermes_worker.reader import Reader
+from hermes_worker.reader import FULL_PIPE, Reader
 from hermes_worker.rolling import Rolling
 
 KEPT_HEAD, KEPT_TAIL = 20_000, 200_000  # bytes of a program's output, both streams in the order of their coming
@@ -35,7 +35,6 @@ STREAM_HEAD, STREAM_TAIL = 4_000, 6_000  # bytes of each stream by itself
 SUMMARY_PAUSE = 0.05  # s between two reports of what a program in front prints
 SUMMARY_TAIL = 16 << 10  # bytes of a report
 MARGIN = 0.2  # s before the call's deadline at which a program in front that is over its time is killed
-FULL_PIPE = 1 << 20  # bytes: no pipe of ours holds more
 
 
 class Finished:
@@ -194,8 +193,8 @@ class Call:
 
 
 class Programs:
-    """The programs of one worker. `call`: the one that is served; `last_status`: of its last program in
-    front; `cpu` and `peak`: what these used, in s and bytes."""
+    """The programs of one worker. `call`: the one that is served; `last_status`: of its last program in front; `cpu`
+    and `peak`: what these used, in s and bytes."""
 
     call: Call
     first_fd = staticmethod(first_fd)
@@ -254,6 +253,11 @@ class Programs:
                     path, argv, env, cwd, stdio, tty, fds, front is not self._front, cpu_time=self.call.cpu_time
                 )
                 front.start(program)
+            except OSError:
+                if front is not self._front:
+                    front.kill()
+                    front.close()
+                raise
             finally:
                 for fd in stdio:
                     os.close(fd)
