@@ -115,7 +115,10 @@ class Registry:
                     name = " ".join(_clean(str(raw.get("name", "?")), 64).split())  # a line of `tools list` stays one
                     self._problems[f"{module.key}: {name}"] = _clean(str(error), MAX_REASON)
                     continue
-                if (reason := self._conflict(module, entry)) is not None:
+                if (wrong := self._bad_time_argument(info)) is not None:
+                    self._problems[wrong[0]] = wrong[1]
+                    self._expected.setdefault(info.name, wrong[0])
+                elif (reason := self._conflict(module, entry)) is not None:
                     self._problems[f"{module.key}: {info.name}"] = reason
                     self._expected.setdefault(info.name, f"{module.key}: {info.name}")
                 else:
@@ -132,11 +135,15 @@ class Registry:
         for name in sorted(self._config.tools.keys() - tools - set(self._config.core)):  # our own may be left out
             file = "config.yaml" if name in operator.tools else "toolsets.toml"
             self._problems[f"{file}: tools.{name}"] = _nothing("tool", name, tools)
-        for name in sorted(operator.toolsets.keys() - {tool.toolset for tool in self._tools.values()}):
-            if self._config.toolsets[name] == Toolset():  # nobody else knows it either
-                self._problems[f"config.yaml: toolsets.{name}"] = _nothing("toolset", name, toolsets - {name})
+        listed = {name for entry in self._config.toolsets.values() for name in entry.tools}
+        for name in sorted(set(self._config.core) - tools - listed):
+            self._problems[f"toolsets.toml: core: {name}"] = _nothing("tool", name, tools)
+        used = {tool.toolset for tool in self._tools.values()}
         for key, entry in self._config.toolsets.items():
             where = f"toolsets.toml: toolsets.{key}"
+            if key not in used and not entry.tools and not entry.includes:  # what it says holds for nothing
+                file = "config.yaml" if entry == Toolset() and key in operator.toolsets else "toolsets.toml"
+                self._problems[f"{file}: toolsets.{key}"] = _nothing("toolset", key, toolsets - {key})
             for name in set(entry.tools) - tools - set(self._config.core):  # our own may be left out, folder and all
                 self._problems[f"{where}.tools: {name}"] = _nothing("tool", name, tools)
             for name in set(entry.includes) - toolsets - {a for e in self._config.toolsets.values() for a in e.aliases}:
@@ -145,6 +152,20 @@ class Registry:
                 if name in self._config.toolsets or aliases.setdefault(name, key) != key:
                     taken = name if name in self._config.toolsets else aliases[name]
                     self._problems[f"{where}.aliases: {name}"] = f"the name is taken by toolset {taken}"
+
+    def _bad_time_argument(self, tool: ToolInfo) -> tuple[str, str] | None:
+        """Where the operator names an argument for time that is no number, and words on it."""
+        own = self._config.tools.get(tool.name)
+        if own is None or not own.timeout_argument:
+            return None
+        node = tool.parameters["properties"].get(own.timeout_argument)
+        kinds = [node, *(node.get("anyOf") or ())] if isinstance(node, dict) else []
+        if any(isinstance(kind, dict) and kind.get("type") in ("number", "integer") for kind in kinds):
+            return None
+        said = self._config.operator.tools.get(tool.name, {})
+        file = "config.yaml" if "timeout_argument" in said else "toolsets.toml"
+        why = f"the tool has no argument {own.timeout_argument} that is a number: name one that is, or take it out"
+        return f"{file}: tools.{tool.name}.timeout_argument", why
 
     def _info(self, module: ModuleFile, entry: Registration) -> ToolInfo:
         if not TOOL_NAME.fullmatch(entry.name):

@@ -83,6 +83,37 @@ def test_a_failure_that_took_long_holds_for_an_hour(tmp_path: Path) -> None:
     assert cache.read(module()) is None
 
 
+def test_a_toolset_and_a_core_tool_that_are_nothings_are_told() -> None:
+    """A limit on a name that is misspelled would be no limit."""
+    config = Config(core=("t", "left_out", "tt"), toolsets={"terminl": Toolset(), "ours": Toolset(tools=("left_out",))})
+    registry = load((module(), [entry("t", "terminal")]), config=config)
+    told = registry.problems()
+    assert told["toolsets.toml: toolsets.terminl"] == "there is no such toolset: did you mean terminal?"
+    assert told["toolsets.toml: core: tt"].startswith("there is no such tool")
+    assert "toolsets.toml: core: left_out" not in told
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "good"),
+    [
+        ("number", "a", True),
+        ("integer", "a", True),
+        (["integer", "null"], "a", True),
+        ("string", "a", False),
+        ("number", "b", False),
+    ],
+)
+def test_an_argument_for_time_is_a_number_of_the_schema(kind: object, named: str, good: bool) -> None:
+    schema = {"parameters": {"type": "object", "properties": {"a": {"type": kind}}}}
+    config = Config(tools={"t": Tool(timeout_argument=named)})
+    registry = load((module(), [entry(schema=schema)]), config=config)
+    assert [tool.name for tool in registry.tools()] == ["t"] * good
+    if not good:
+        with pytest.raises(Unavailable, match=f"no argument {named} that is a number") as caught:
+            registry.get("t")
+        assert "toolsets.toml: tools.t.timeout_argument" in caught.value.hint
+
+
 def test_names_in_toolsets_toml_that_are_nothings_are_told() -> None:
     config = Config(
         toolsets={

@@ -32,8 +32,8 @@ async def look(tools: list[ToolInfo], supervisor: AsyncSupervisor, config: Confi
 
 
 def _problem(name: str, reason: str) -> Finding:
-    """What toolsets.toml says of tools that are not there is configured, and cannot work."""
-    if name.startswith("toolsets.toml"):
+    """What the operator's files say of tools that are not there is configured, and cannot work."""
+    if name.startswith(("toolsets.toml: ", "config.yaml: ")):
         return Finding(AREA, name, "FAIL", reason)
     return Finding(AREA, name, "warn", reason, f"hermes-sandbox tools check {name.partition('.py')[0]}.py")
 
