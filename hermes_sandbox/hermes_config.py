@@ -59,7 +59,7 @@ def read(home: Path) -> HermesConfig:
     terminal = hermes_terminal.read(data.get("terminal"), f"{path}: terminal")
     chosen, toolsets = _toolsets(data.get("toolsets"), f"{path}: toolsets")
     tools, disabled, without_effect = _tools(data.get("tools"), f"{path}: tools")
-    everything = checks.entry(data.get("sandbox"), checks.POLICIES, f"{path}: sandbox")
+    everything = _sandbox(data.get("sandbox"), f"{path}: sandbox")
     return HermesConfig(
         everything=(_layer("sandbox", everything),) if everything else (),
         terminal=terminal.layers,
@@ -87,6 +87,13 @@ def _parse(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict | None):
         raise Refused(f"{path} is no table of sections", hint="write terminal: and such, with their keys below")
     return checks.table(found, str(path))
+
+
+def _sandbox(value: Any, where: str) -> dict[str, Any]:
+    for key in checks.table(value, where):
+        if key in ("toolsets", "tools"):
+            raise Refused(f"{where}.{key}: unknown key", hint=f"{key}: is a section of its own, beside sandbox:")
+    return checks.entry(value, checks.POLICIES, where)
 
 
 def _layer(name: str, found: Mapping[str, Any]) -> Layer:

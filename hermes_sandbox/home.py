@@ -17,9 +17,13 @@ _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def get_hermes_home(profile: str | None = None) -> Path:
     """`$HERMES_HOME`, else `~/.hermes`; with a profile the folder `profiles/NAME` in it. It need not exist.
 
-    Raises Refused for a profile's name that is no plain name, and for a user without a home."""
+    Raises Refused for a relative HERMES_HOME, which would lie in the workspace, for a profile's name that is no plain
+    name, and for a user without a home."""
+    said = os.environ.get("HERMES_HOME", "")
+    if said and not said.startswith("/"):
+        raise Refused(f"HERMES_HOME is the relative path {said!r}", hint="begin it with /")
     try:
-        home = Path(os.environ.get("HERMES_HOME") or Path.home() / ".hermes").absolute()
+        home = Path(said or Path.home() / ".hermes").absolute()
     except RuntimeError:  # a container's made-up user id
         raise Refused("this user has no home folder", hint="set HERMES_HOME, or HOME") from None
     if profile is None:

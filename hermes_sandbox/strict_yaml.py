@@ -17,6 +17,7 @@ try:
 except ImportError:  # a PyYAML that was built without libyaml
     from yaml import SafeLoader as _Base  # type: ignore[assignment]
 
+MAX_NODES = 100_000  # with each alias as what it stands for: thirty short lines can mean a thousand million
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 
@@ -38,6 +39,8 @@ def load(text: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
+        if _size(node, {}) > MAX_NODES:
+            raise ValueError(f"it means more than {MAX_NODES} values, once each alias is what it stands for")
         _refuse_doubles(node)
         return _built(loader, node)
     except yaml.MarkedYAMLError as error:
@@ -55,6 +58,20 @@ def _built(loader: _Loader, node: yaml.Node) -> Any:
         return loader.construct_document(node)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # they all show the value
         raise ValueError("a date, or what stands behind a tag (!!int), is none") from None
+
+
+def _size(node: Any, known: dict[int, int]) -> int:
+    """How many nodes it is, each alias counted anew. One that holds itself is too many."""
+    if (size := known.get(id(node))) is not None:
+        return size
+    known[id(node)] = MAX_NODES + 1
+    children: list[Any] = []
+    if isinstance(node, yaml.SequenceNode):
+        children = node.value
+    elif isinstance(node, yaml.MappingNode):
+        children = [each for pair in node.value for each in pair]
+    size = known[id(node)] = 1 + sum(_size(each, known) for each in children)
+    return size
 
 
 def _refuse_doubles(top: yaml.Node) -> None:

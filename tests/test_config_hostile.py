@@ -84,3 +84,13 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
 
 def test_a_number_that_nobody_can_hold_is_no_toml(tmp_path: Path) -> None:
     assert "is no TOML" in refused(tmp_path, toolsets_file.FILE, "[defaults]\npids = " + "9" * 5000).message
+
+
+# Bombs ------------------------------------------------------------------------------------------------------------
+
+DOUBLING = "\n".join(["y0: &a0 [x, x]", *(f"y{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 30))])
+
+
+@pytest.mark.parametrize("text", [f"{DOUBLING}\nterminal: {{timeout: *a29}}", f"{DOUBLING}\n? *a29\n: 1", "a: &a [*a]"])
+def test_aliases_that_mean_too_much_are_refused_at_once(tmp_path: Path, text: str) -> None:
+    assert "once each alias is what it stands for" in refused(tmp_path, hermes_config.FILE, text).message

@@ -278,6 +278,7 @@ def test_its_environment_variables_are_not_read(tmp_path: Path, monkeypatch: pyt
     [
         ("terminal: {tmeout: 5}", "terminal.tmeout", "did you mean timeout?"),
         ("terminal: {docker_netwrok: false}", "terminal.docker_netwrok", "did you mean docker_network?"),
+        ("sandbox: {tools: {x: {}}}", "sandbox.tools: unknown key", "a section of its own"),
         ("sandbox: {polcy: {}}", "sandbox.polcy", "did you mean policy?"),
         ("sandbox: {policy: {memry: 5}}", "sandbox.policy.memry", "did you mean memory?"),
         ("sandbox: {policy: {memory: lots}}", "sandbox.policy.memory = 'lots'", "256M"),

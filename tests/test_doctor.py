@@ -358,6 +358,8 @@ def test_a_bad_profile_is_a_finding(workspace: Path) -> None:
     assert (code, err) == (1, "")
     assert "FAIL" in out
     assert "no name of a profile" in out
+    code, out, _ = run("--profile", "wrok", "doctor", cwd=workspace)
+    assert (code, "there is no profile 'wrok'" in out, "mkdir -p" in out) == (1, True, True)
 
 
 def test_a_working_folder_that_is_gone(tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ def test_the_home_is_what_the_environment_says_else_below_the_users(monkeypatch:
     assert get_hermes_home() == Path("/home/somebody/.hermes")
 
 
-def test_a_relative_home_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_relative_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would lie in the workspace, which tools may write."""
     monkeypatch.setenv("HERMES_HOME", "own")
-    assert get_hermes_home() == tmp_path / "own"
+    with pytest.raises(Refused, match="relative path 'own'") as caught:
+        get_hermes_home()
+    assert "begin it with /" in caught.value.hint
 
 
 def test_each_profile_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

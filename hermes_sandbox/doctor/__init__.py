@@ -27,6 +27,9 @@ async def examine(profile: str | None = None, chosen: Sequence[str] | None = Non
     found: list[Finding] = []
     try:
         home = get_hermes_home(profile)
+        if profile is not None and not home.is_dir():
+            hint = f"make it: mkdir -p {home}"
+            found.append(Finding("files", "profile", "FAIL", f"there is no profile {profile!r}", hint))
         await _examine(home, _configuration(home, found), chosen, found)
     except Exception as error:  # no home, or a worker that cannot be closed: what was found so far is told
         found.append(of_error("doctor", "end", error))
