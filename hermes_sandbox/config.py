@@ -63,9 +63,10 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """`core` to `distributions` are toolsets.toml's, with what config.yaml says of tools besides their policies merged
-    in; `operator` is the rest of config.yaml. `disabled`: names of tools and toolsets that are switched off. `granted`:
-    tool -> names of variables that state.json grants it. `secrets`: .env, which is read when a name of it is wanted.
-    `distributions`: name -> toolset -> percent, for the generation of data."""
+    in; `own_keys` are the paths that the operator's toolsets.toml sets; `operator` is the rest of config.yaml.
+    `disabled`: names of tools and toolsets that are switched off. `granted`: tool -> names of variables that state.json
+    grants it. `secrets`: .env, which is read when a name of it is wanted. `distributions`: name -> toolset -> percent,
+    for the generation of data."""
 
     core: tuple[str, ...] = ()
     defaults: PolicyLayer = PolicyLayer()
@@ -73,6 +74,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool] = {}
     env: Mapping[str, Variable] = {}
     distributions: Mapping[str, Mapping[str, float]] = {}
+    own_keys: frozenset[str] = frozenset()
     operator: HermesConfig = HermesConfig()
     disabled: frozenset[str] = frozenset()
     granted: Mapping[str, tuple[str, ...]] = {}
@@ -141,6 +143,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         listing = (name for name, entry in self.toolsets.items() if tool in entry.tools)
         return next((name for name in (tool, toolset, *listing) if name in self.disabled), "")
 
+    def origin(self, key: str, sources: str) -> str:
+        """The layers that a policy's key came from, with the file where it is the operator's toolsets.toml."""
+        paths = ("policy.", "ceiling.")
+        named = []
+        for source in sources.split(", "):
+            own = any(f"{source}.{path}{key}" in self.own_keys for path in paths) or f"{source}.{key}" in self.own_keys
+            named.append(f"{source} of your {FILE}" if own else source)
+        return ", ".join(named)
+
     def how_to_switch_on(self, name: str) -> str:
         """What to do for a name that is disabled, by the file that says so."""
         if name in self.operator.disabled:
@@ -194,7 +205,7 @@ def _joined(names: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
 
 def load(home: Path) -> Config:
     """All files of HOME; what is not there says nothing. Raises Refused with the path of a bad key."""
-    data = toolsets_file.read(home)
+    data, own_keys = toolsets_file.read(home)
     operator = hermes_config.read(home)
     kept = state.load(home)
     tools = {name: Tool(**table) for name, table in data["tools"].items()}
@@ -214,6 +225,7 @@ def load(home: Path) -> Config:
         tools=tools,
         env={name: Variable(**table) for name, table in data["env"].items()},
         distributions=data["distributions"],
+        own_keys=own_keys,
         operator=operator,
         disabled=frozenset((*operator.disabled, *kept.disabled)),
         granted=kept.env,

@@ -8,7 +8,7 @@ writes there is not the operator.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,24 @@ TABLES: Mapping[str, Mapping[str, Check]] = {
 _KEYS = ("core", "defaults", *TABLES, "distributions")
 
 
-def read(home: Path) -> dict[str, Any]:
-    """Both files, merged and checked, with every value as the structs of `config` have it. Raises Refused with the
-    path of a bad key."""
+def read(home: Path) -> tuple[dict[str, Any], frozenset[str]]:
+    """Both files, merged and checked, with every value as the structs of `config` have it; and the paths of the keys
+    that the operator's sets, such as "toolsets.file.policy.timeout". Raises Refused with the path of a bad key."""
     merged: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for path in (bundled(FILE), home / FILE):
         data = _parse(path)
         _checked(data, str(path))
         _merge(merged, data)
-    return _checked(merged, FILE)
+    return _checked(merged, FILE), frozenset(_paths(data, ""))
+
+
+def _paths(table: Mapping[str, Any], above: str) -> Iterator[str]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _paths(value, f"{above}{key}.")
+        else:
+            yield above + key
 
 
 def _parse(path: Path) -> dict[str, Any]:

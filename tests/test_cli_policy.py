@@ -76,13 +76,11 @@ def test_tools_show_prints_each_key_with_its_source(
     lines = [" ".join(line.split()) for line in result.stdout.partition("policy:")[2].splitlines() if line.strip()]
     assert [line.split()[0] for line in lines] == list(OPTIONS)
     for line in (
-        "cpus 1.5 (toolsets.file)",
-        "disk 2G (toolsets.file)",
-        "network a.org:443, *.b.org (toolsets.file)",
-        "hide /srv/a, /srv/b (toolsets.file, tools.read_file)",
-        "may_call patch (toolsets.file)",
-        "image python:3.12 (tools.read_file)",
-        "python /usr/bin/python3 (tools.read_file)",
-        "reuse session (built-in)",
+        "cpus 1.5 (toolsets.file of your toolsets.toml) at most 1.5 (toolsets.file of your toolsets.toml)",
+        "disk 2G (toolsets.file of your toolsets.toml) at most 2G (toolsets.file of your toolsets.toml)",
+        "hide /srv/a, /srv/b (toolsets.file of your toolsets.toml, tools.read_file of your toolsets.toml)",
+        "image python:3.12 (tools.read_file of your toolsets.toml)",
+        "python /usr/bin/python3 (tools.read_file of your toolsets.toml)",
+        "timeout 60s (toolsets.file) at most 600s (toolsets.file)",
     ):
         assert line in lines

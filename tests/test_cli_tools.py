@@ -152,6 +152,8 @@ def test_what_another_switch_holds_off_is_told(home: Path, workspace: Path) -> N
     assert run("tools", "enable", "moon", "weather", cwd=workspace)[1] == "moon is on\nweather is on\n"
     (home / "config.yaml").write_text("tools: {disabled: [moon]}\n", encoding="utf-8")
     code, _, err = run("tools", "enable", "moon", cwd=workspace)
+    shown = run("tools", "show", "moon", cwd=workspace)[1]
+    assert shown.startswith("moon is switched off; take moon out of tools.disabled in config.yaml")
     assert (code, "take moon out of tools.disabled in config.yaml" in err) == (78, True)
 
 

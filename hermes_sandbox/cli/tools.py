@@ -10,7 +10,7 @@ import msgspec
 from hermes_sandbox.cli.check import check_command
 from hermes_sandbox.cli.options import json_option, supervisor
 from hermes_sandbox.cli.switches import disable_command, enable_command
-from hermes_sandbox.config import Tool, load
+from hermes_sandbox.config import Config, Tool, load
 from hermes_sandbox.home import get_hermes_home
 from hermes_sandbox.policy import OPTIONS, Policy, format_value
 from hermes_sandbox.registry import ToolInfo
@@ -73,14 +73,18 @@ def show_tool(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       hermes-sandbox tools show patch
     """
-    own = load(get_hermes_home(ctx.find_root().obj["profile"])).tools.get(name, Tool())
+    config = load(get_hermes_home(ctx.find_root().obj["profile"]))
+    own = config.tools.get(name, Tool())
     with supervisor(ctx) as tools:
         tool = tools.tool(name)
-        policy = tools.policy_of(tool)
+        policy = _with_files(tools.policy_of(tool), config)
+    off = config.switched_off(tool.name, tool.toolset)
     if as_json:
-        behaviour = {"children": own.children, "timeout_argument": own.timeout_argument}
+        behaviour = {"children": own.children, "timeout_argument": own.timeout_argument, "disabled": bool(off)}
         click.echo(msgspec.json.encode({"tool": tool, "policy": policy, **behaviour}))
         return
+    if off:
+        click.echo(f"{off} is switched off; {config.how_to_switch_on(off)}")
     for line in _lines(tool, policy, own):
         click.echo(line)
 
@@ -100,6 +104,13 @@ def show_schemas(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> N
     with supervisor(ctx) as tools:
         definitions = msgspec.json.encode(tools.get_definitions(names or None))
     click.echo(definitions if as_json else msgspec.json.format(definitions))
+
+
+def _with_files(policy: Policy, config: Config) -> Policy:
+    """With the sources named by the file that said it, where there are two of one name."""
+    sources = {key: config.origin(key, source) for key, source in policy.sources.items()}
+    ceilings = {key: (most, config.origin(key, source)) for key, (most, source) in policy.ceilings.items()}
+    return msgspec.structs.replace(policy, sources=sources, ceilings=ceilings)
 
 
 def _row(tool: ToolInfo, off: bool) -> dict[str, object]:
