@@ -69,7 +69,8 @@ async def check(path: Path, home: Path) -> list[Finding]:
         except SandboxError as error:  # layers that do not agree, a .env that others can read
             found.append(of_error("tool", tool.name, error))
     asked = {name for tool in tools for name in tool.requires_env}
-    return [*found, *source.imports(sorted(granted)), *source.environment(asked), *source.age()]
+    wanted = source.environment(asked) if tools else ()  # what one that did not load asks for is not known
+    return [*found, *source.imports(sorted(granted)), *wanted, *source.age()]
 
 
 # Before anything is started -------------------------------------------------------------------------------------------

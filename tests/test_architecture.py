@@ -82,7 +82,7 @@ IMPORTS = {
     "workspace": "home process",
     # Whole folders: the command line, and the suite that third parties run on their runners.
     "doctor": (
-        "doctor bubblewrap cgroups config environment findings home interpreters keys mounts policy pool "
+        "doctor bubblewrap cgroups config environment findings hermes_config home interpreters keys mounts policy pool "
         "process registry runners supervisor trial"
     ),
     "cli": (

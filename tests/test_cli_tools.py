@@ -157,6 +157,17 @@ def test_what_another_switch_holds_off_is_told(home: Path, workspace: Path) -> N
     assert (code, "take moon out of tools.disabled in config.yaml" in err) == (78, True)
 
 
+def test_where_an_option_stands(home: Path, workspace: Path) -> None:
+    assert "moon" in {row["name"] for row in json.loads(run("tools", "--json", "list", cwd=workspace)[1])["tools"]}
+    code, _, err = run("tools", "list", "--profile", "work", cwd=workspace)
+    assert (code, "write --profile before the command" in err) == (2, True)
+
+
+def test_a_toolset_is_no_tool_to_show(home: Path, workspace: Path) -> None:
+    code, _, err = run("tools", "show", "weather", cwd=workspace)
+    assert (code, "'weather' is a toolset" in err, "forecast" in err) == (4, True, True)
+
+
 # Variables --------------------------------------------------------------------------------------------------------
 
 

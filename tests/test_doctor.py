@@ -382,6 +382,24 @@ def test_the_operators_config(hermes_home: Path) -> None:
     assert not failed(findings)
 
 
+def test_what_the_operators_config_means_and_is_not(hermes_home: Path) -> None:
+    text = "termnal: {timeout: 5}\nterminal: {cwd: /nonexistent}\n"
+    (hermes_home / "config.yaml").write_text(text, encoding="utf-8")
+    findings = look_at_files(hermes_home)
+    assert [f.status for f in of(findings, "files", "termnal", "did you mean terminal?")] == ["warn"]
+    assert [f.status for f in of(findings, "files", "terminal.cwd", "/nonexistent is no folder")] == ["FAIL"]
+
+
+def test_a_tool_file_that_others_may_write(hermes_home: Path) -> None:
+    (hermes_home / "tools").mkdir()
+    path = hermes_home / "tools" / "loose.py"
+    path.touch()
+    path.chmod(0o666)
+    assert [f.hint for f in of(look_at_files(hermes_home), "files", "loose.py", "others may write it")] == [
+        f"chmod go-w {path}"
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "status", "told"),
     [

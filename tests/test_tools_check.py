@@ -377,3 +377,9 @@ def test_no_handler_and_no_check_is_called(file: Path, hermes_home: Path, tmp_pa
     findings = look(file, text.replace("answer)", f"answer, check_fn=lambda: {mark})"))
     assert {f.status for f in findings} == {"ok"}
     assert list(granted.iterdir()) == []
+
+
+def test_what_a_file_that_does_not_load_asks_for_is_not_known(file: Path) -> None:
+    text = "import os\nimport nowhere_to_be_found\nKEY = os.environ.get('EXAMPLE_KEY')\n" + SOUND
+    assert told(look(file, text), "EXAMPLE_KEY") == []
+    assert told(look(file, text.replace("import nowhere_to_be_found\n", "")), "EXAMPLE_KEY", "no tool asks") == ["warn"]

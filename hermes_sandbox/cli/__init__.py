@@ -56,7 +56,11 @@ class Commands(click.Group):
 
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # what ran has been ended by now
+        except click.NoSuchOption as error:
+            if error.option_name not in ("--profile", "--tools"):
+                raise
+            raise click.UsageError(f"write {error.option_name} before the command", ctx=error.ctx) from None
+        except (KeyboardInterrupt, click.Abort):  # what ran has been ended by now; or at a question of ours
             failure: SandboxError = Cancelled("interrupted")
         except SandboxError as error:
             failure = error

@@ -11,13 +11,16 @@ from hermes_sandbox.cli.check import check_command
 from hermes_sandbox.cli.options import json_option, supervisor
 from hermes_sandbox.cli.switches import disable_command, enable_command
 from hermes_sandbox.config import Config, Tool, load
+from hermes_sandbox.errors import Unavailable
 from hermes_sandbox.home import get_hermes_home
 from hermes_sandbox.policy import OPTIONS, Policy, format_value
 from hermes_sandbox.registry import ToolInfo
 
 
 @click.group("tools")
-def tools_command() -> None:
+@json_option
+@click.pass_context
+def tools_command(ctx: click.Context, as_json: bool) -> None:
     """Show the tools, switch them on and off, check a file of them.
 
     \b
@@ -25,6 +28,7 @@ def tools_command() -> None:
       hermes-sandbox tools list
       hermes-sandbox tools show read_file
     """
+    ctx.find_root().obj["json"] = as_json
 
 
 for command in (enable_command, disable_command, check_command):
@@ -76,6 +80,8 @@ def show_tool(ctx: click.Context, name: str, as_json: bool) -> None:
     config = load(get_hermes_home(ctx.find_root().obj["profile"]))
     own = config.tools.get(name, Tool())
     with supervisor(ctx) as tools:
+        if (entry := tools.toolsets().get(name)) is not None and name not in entry.tools:
+            raise Unavailable(f"{name!r} is a toolset", hint=f"show one of its tools: {', '.join(entry.tools)}")
         tool = tools.tool(name)
         policy = _with_files(tools.policy_of(tool), config)
     off = config.switched_off(tool.name, tool.toolset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import stat
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from hermes_sandbox.config import Config
 from hermes_sandbox.findings import Finding, of_error
+from hermes_sandbox.hermes_config import SECTIONS
 
 AREA = "files"
 # Whoever writes these decides what tools there are and what they may do.
@@ -53,6 +55,7 @@ def _folders(home: Path) -> Iterator[Finding]:
 
 def _writers(home: Path) -> Iterator[Finding]:
     places = [path for name in GRANTING if (path := home / name).exists()]
+    places += sorted(path for path in (home / "tools").glob("*.py") if path.is_file())
     loose = [path for path in places if path.stat().st_mode & 0o022]
     foreign = [path for path in places if path.stat().st_uid not in (os.geteuid(), 0)]
     for path in loose:
@@ -74,6 +77,12 @@ def _configuration(config: Config) -> Iterator[Finding]:
         yield Finding(
             AREA, f"config.yaml: {key}", "warn", f"has no effect: {why}", "take it out, or leave it for Hermes"
         )
+    if config.cwd and not Path(config.cwd).expanduser().is_dir():
+        hint = "name a folder, or leave it out: then each task has one of its own"
+        yield Finding(AREA, "config.yaml: terminal.cwd", "FAIL", f"{config.cwd} is no folder", hint)
+    for name in config.foreign:
+        if near := difflib.get_close_matches(name, SECTIONS, n=1):
+            yield Finding(AREA, f"config.yaml: {name}", "warn", "is no section of ours", f"did you mean {near[0]}?")
     if config.foreign:
         yield Finding(AREA, "config.yaml", "ok", f"sections that are left to Hermes: {', '.join(config.foreign)}")
 
