@@ -33,6 +33,7 @@ PLACE = 20  # looks that a part of the schema costs by itself, however few value
 SMALL = 1 << 20  # bytes of schema times bytes of arguments: below, there are few looks without references
 MAX_PATTERNS = 64  # of one schema
 MAX_PATTERN = 200_000  # bytes of one when compiled: 0.5 ms; the engine would take 10 MB
+MAX_OPTIONS = 16  # values of an enum that are told
 MAX_HINTED = 8  # names of arguments that are compared with names of properties, for one call
 MAX_NEAR = 200  # properties that one is compared with
 ALIKE = 0.8  # how near a name must be to be taken for a slip of the pen
@@ -225,7 +226,12 @@ def _told(error: Any) -> tuple[str, str]:
 
 
 def _words(error: Any) -> str:
-    return str(error.message).replace(MASK, _short(msgspec.json.encode(error.instance).decode()))
+    value = _short(msgspec.json.encode(error.instance).decode())
+    if error.kind.name == "enum":  # the library names two
+        options = [_short(msgspec.json.encode(each).decode()) for each in error.kind.options[:MAX_OPTIONS]]
+        more = len(error.kind.options) - len(options)
+        return f"{value} is not one of {', '.join(options)}" + (f" and {more} more" if more else "")
+    return str(error.message).replace(MASK, value)
 
 
 def _types(node: Mapping[str, Any]) -> frozenset[str]:
@@ -348,8 +354,8 @@ def validator(schema: bytes) -> Checker:
     try:
         compiled = jsonschema_rs.Draft202012Validator(node, pattern_options=engine, retriever=refuse, mask=MASK)
     except jsonschema_rs.ValidationError as error:
-        path = ".".join(map(str, error.instance_path))
-        raise ValueError(f"{path}: {_words(error)}"[:MAX_TOLD] if path else _words(error)[:MAX_TOLD]) from None
+        path, text = _told(error)
+        raise ValueError(f"{path}: {text}"[:MAX_TOLD] if path else text[:MAX_TOLD]) from None
     except Exception as error:  # the library has several kinds, and a schema is a stranger's
         raise ValueError(str(error)[:MAX_TOLD]) from None
     return Checker(schema, compiled, patterns > 0)

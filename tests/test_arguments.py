@@ -372,6 +372,14 @@ def test_whatever_comes_fits_or_is_an_error_of_the_caller(args: object) -> None:
     assert prepare(SCHEMA, sent) == sent
 
 
+@pytest.mark.parametrize(("count", "told"), [(8, '"v6", "v7"'), (20, '"v15" and 4 more')])
+def test_all_values_that_an_argument_may_have_are_told(count: int, told: str) -> None:
+    schema = {"type": "object", "properties": {"action": {"enum": [f"v{n}" for n in range(count)]}}}
+    with pytest.raises(InvalidArguments) as caught:
+        prepare(schema, {"action": "frob"})
+    assert caught.value.message.endswith(told)
+
+
 @given(VALID)
 def test_what_fits_stays_as_it_is(args: dict[str, object]) -> None:
     sent = prepare(SCHEMA, args)

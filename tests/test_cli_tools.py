@@ -100,7 +100,8 @@ def state(home: Path) -> dict[str, object]:
 def test_what_is_off_is_marked_and_cannot_be_called_until_it_is_on(
     home: Path, workspace: Path, name: str, kept: str
 ) -> None:
-    assert run("tools", "disable", name, cwd=workspace) == (0, f"{kept} is off\n", "")
+    said = "moon is off\n" if kept == "moon" else "the toolset weather is off: forecast, moon, odd, tides\n"
+    assert run("tools", "disable", name, cwd=workspace) == (0, said, "")
     assert state(home)["disabled"] == [kept]
     _, out, _ = run("tools", "list", cwd=workspace)
     (line,) = [line for line in out.splitlines() if line.startswith("moon ")]

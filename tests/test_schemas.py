@@ -177,3 +177,8 @@ def test_whatever_is_registered_is_sound_or_refused(schema: dict[str, Any], args
         prepare(parameters, {"x": args})
     except InvalidArguments:
         return
+
+
+def test_a_type_that_there_is_not_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(BadSchema, match=r'properties\.a\.type: "strin" is not one of .*"string"'):
+        parameters_of({"parameters": {"properties": {"a": {"type": "strin"}}}})

@@ -58,7 +58,8 @@ def disable_command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -
         click.echo(msgspec.json.encode({"disabled": sorted(off)}))
     else:
         for name in sorted(off):
-            click.echo(f"{name} is off")
+            members = toolsets[name].tools if name in toolsets else ()
+            click.echo(f"the toolset {name} is off: {', '.join(members)}" if members else f"{name} is off")
 
 
 @click.command("enable")
