@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from hermes_sandbox.bundled import bundled
-from hermes_sandbox.config import Config, Toolset
+from hermes_sandbox.config import FILE, USER, Config, Toolset
 from hermes_sandbox.discovery import MAX_CACHE, TOOL_NAME, ModuleFile
 from hermes_sandbox.errors import Unavailable
 from hermes_sandbox.files import read_whole, write_whole
@@ -123,7 +123,23 @@ class Registry:
                     self._expected.setdefault(info.name, f"{module.key}: {info.name}")
                 else:
                     self._tools[info.name] = info
+        self._check_pins()
         self._check_names()
+
+    def _check_pins(self) -> None:
+        """A name that the operator gave to a file: that ours is not there is what was asked for, that the file's is not
+        is the trouble."""
+        for name, own in self._config.tools.items():
+            if not own.module.startswith(USER):
+                continue
+            ours = f"{bundled('tool_modules')}/"
+            for key in [key for key in self._problems if key.startswith(ours) and key.endswith(f".py: {name}")]:
+                del self._problems[key]
+            if name not in self._tools:
+                where = f"{'config.yaml' if name in self._config.operator.tools else FILE}: tools.{name}.module"
+                file = own.module.removeprefix(USER)
+                self._problems[where] = f"{file}.py of the user's tools is not there, or does not register {name}"
+                self._expected[name] = where
 
     def _check_names(self) -> None:
         """Names in the operator's files that are nothing's: what they were to grant or to bound would silently not be

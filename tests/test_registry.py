@@ -172,14 +172,16 @@ def test_unless_the_operator_pins_it() -> None:
     ours, mine, other = (module("a"), [entry()]), (module("mine", USERS), [entry()]), (module("z", USERS), [entry()])
     registry = load(ours, mine, other, config=pinned)
     assert owner(registry)[0] == str(USERS / "mine.py")
-    assert set(registry.problems()) == {f"{OURS / 'a.py'}: t", f"{USERS / 'z.py'}: t"}
+    assert set(registry.problems()) == {f"{USERS / 'z.py'}: t"}
     assert all("mine.py" in reason for reason in registry.problems().values())
 
 
 def test_a_pin_that_nobody_meets_says_why_the_tool_is_gone() -> None:
     registry = load((module("a"), [entry()]), config=Config(tools={"t": Tool(module="user:mine")}))
-    with pytest.raises(Unavailable, match=r"'t' did not load: toolsets\.toml gives this name to mine\.py"):
+    with pytest.raises(Unavailable, match=r"'t' did not load: mine\.py of the user's tools is not there") as caught:
         registry.get("t")
+    assert "toolsets.toml: tools.t.module" in caught.value.hint
+    assert set(registry.problems()) == {"toolsets.toml: tools.t.module"}
 
 
 def test_a_configured_tool_that_nobody_registers_is_told() -> None:
