@@ -164,6 +164,11 @@ def test_where_an_option_stands(home: Path, workspace: Path) -> None:
     assert (code, "write --profile before the command" in err) == (2, True)
 
 
+def test_the_help_of_the_group_cuts_no_line(workspace: Path) -> None:
+    code, out, _ = run("tools", "--help", cwd=workspace, COLUMNS="80")
+    assert (code, "..." in out.partition("Commands:")[2]) == (0, False)
+
+
 def test_a_toolset_is_no_tool_to_show(home: Path, workspace: Path) -> None:
     code, _, err = run("tools", "show", "weather", cwd=workspace)
     assert (code, "'weather' is a toolset" in err, "forecast" in err) == (4, True, True)

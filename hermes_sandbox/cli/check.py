@@ -13,7 +13,7 @@ from hermes_sandbox.findings import failed
 from hermes_sandbox.home import get_hermes_home
 
 
-@click.command("check")
+@click.command("check", short_help="Check a tool file for its author.")
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 @click.pass_context

@@ -37,7 +37,7 @@ class Want(msgspec.Struct, frozen=True):
     ungranted: tuple[str, ...]
 
 
-@click.command("disable")
+@click.command("disable", short_help="Switch tools or toolsets off.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @json_option
 @click.pass_context
@@ -62,7 +62,7 @@ def disable_command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -
             click.echo(f"the toolset {name} is off: {', '.join(members)}" if members else f"{name} is off")
 
 
-@click.command("enable")
+@click.command("enable", short_help="Switch tools on, and grant them the variables they want.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @json_option
 @click.pass_context

@@ -35,7 +35,7 @@ for command in (enable_command, disable_command, check_command):
     tools_command.add_command(command)
 
 
-@tools_command.command("list")
+@tools_command.command("list", short_help="List the tools, and files that did not load.")
 @json_option
 @click.pass_context
 def list_tools(ctx: click.Context, as_json: bool) -> None:
@@ -66,7 +66,7 @@ def list_tools(ctx: click.Context, as_json: bool) -> None:
         click.echo(f"not loaded: {name}: {reason}", err=True)
 
 
-@tools_command.command("show")
+@tools_command.command("show", short_help="Show one tool, its arguments and its policy.")
 @click.argument("name")
 @json_option
 @click.pass_context
@@ -95,7 +95,7 @@ def show_tool(ctx: click.Context, name: str, as_json: bool) -> None:
         click.echo(line)
 
 
-@tools_command.command("schema")
+@tools_command.command("schema", short_help="Print the definitions that a model gets.")
 @click.argument("names", nargs=-1)
 @json_option
 @click.pass_context
