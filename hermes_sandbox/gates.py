@@ -128,8 +128,8 @@ class Gates:
         own = self._config.tools.get(tool.name, Tool())
         timed = self._with_time(tool, layer, own, prepared)
         policy, digest = self.policy(tool, timed)
-        await self._check_state(tool, policy)
         env, withheld = self.environment(tool, policy)
+        await self._check_state(tool, withheld)
         fresh = layer is not None and digest != self.policy(tool, None)[1]
         return Prepared(
             tool=tool,
@@ -145,17 +145,17 @@ class Gates:
 
     def _check_allowed(self, tool: ToolInfo, registry: Registry) -> None:
         if name := self._config.switched_off(tool.name, tool.toolset):
-            raise Unavailable(f"{name!r} is switched off", hint=f"switch it on: hermes-sandbox tools enable {name}")
+            raise Unavailable(f"{name!r} is switched off", hint=self._config.how_to_switch_on(name))
         if tool.name not in self.allowed(registry):
             raise Unavailable(
                 f"the tool {tool.name!r} is not among the chosen ones", hint=f"choose it with --tools {tool.toolset}"
             )
 
-    async def _check_state(self, tool: ToolInfo, policy: Policy) -> None:
+    async def _check_state(self, tool: ToolInfo, withheld: Sequence[str]) -> None:
         state = await self._catalog.state(tool)
         if not state.available:
-            missing = [name for name in tool.requires_env if name not in policy.env]
-            hint = f"it asks for {', '.join(missing)}: grant them with env in the policy" if missing else ""
+            enable = f"hermes-sandbox tools enable {tool.name}"
+            hint = f"it asks for {', '.join(withheld)}, which it does not get: {enable}" if withheld else ""
             raise Unavailable(f"the tool {tool.name!r} is not available: {state.reason}", hint=hint)
 
     def _with_time(
