@@ -349,7 +349,7 @@ def test_tools_show(workspace: Path, hermes_home: Path) -> None:
     _code, out, _err = run("tools", "show", "patch", cwd=workspace)
     assert "patch  (toolset file" in out
     timeout = next(line for line in out.splitlines() if line.strip().startswith("timeout"))
-    assert timeout.split() == ["timeout", "7s", "(tools.patch)"]
+    assert " ".join(timeout.split()).startswith("timeout 7s (tools.patch of your toolsets.toml)")
     found = ask("tools", "show", "patch", "--json", cwd=workspace)
     assert found["tool"]["name"] == "patch"
     assert found["policy"]["sources"]["timeout"] == "tools.patch"
