@@ -352,7 +352,7 @@ def test_tools_show(workspace: Path, hermes_home: Path) -> None:
     assert " ".join(timeout.split()).startswith("timeout 7s (tools.patch of your toolsets.toml)")
     found = ask("tools", "show", "patch", "--json", cwd=workspace)
     assert found["tool"]["name"] == "patch"
-    assert found["policy"]["sources"]["timeout"] == "tools.patch"
+    assert found["policy"]["sources"]["timeout"] == "tools.patch of your toolsets.toml"
     code, _out, err = run("tools", "show", "pach", cwd=workspace)
     assert code == 4
     assert "patch" in err
