@@ -8,8 +8,12 @@ toolset's ceiling, and a call to its tool's. It does not bind the operator, who 
 supervisor, and starts commands with `exec`. A list replaces the one below it; only `hide` adds up: what one layer hides
 no other shows again.
 
-`tier`, `reuse`, `runner`, `image` and `python` have no order and so no ceiling: the caller may choose. Nor has `hide`,
-which only takes away.
+`tier` and `reuse` go from weak to strong (process, landlock, namespaces; session, process, never), and there "more" is
+the weaker: whoever asks may always choose a stronger one. Where no layer says anything the weakest may be asked for; a
+layer that sets one without a ceiling allows nothing weaker to those above it.
+
+`runner`, `image` and `python` have no order and so no ceiling: the caller may choose. Nor has `hide`, which only takes
+away.
 
 What a key means is the runner's matter, and so is saying no to one that it cannot enforce (`cannot`). Units: units.py;
 hosts: hosts.py.
@@ -93,16 +97,21 @@ def _parse_packages(value: object) -> tuple[str, ...]:
 class Option(msgspec.Struct, frozen=True):
     """One key: how its value is read, what orders it against a ceiling, and its help on the command line.
 
-    `order`: "number", "list" (a ceiling bounds what may be in it), "network" (none, then hosts, then host), or "free",
-    which no ceiling bounds. `many`: a list; `adds`: each layer adds to it."""
+    `order`: "number", "list" (a ceiling bounds what may be in it), "network" (none, then hosts, then host), "strength"
+    (one of `ranks`, from weak to strong), or "free", which no ceiling bounds. `many`: a list; `adds`: each layer adds
+    to it."""
 
     parse: Callable[[object], Any]
-    order: Literal["number", "list", "network", "free"]
+    order: Literal["number", "list", "network", "strength", "free"]
     help: str
     metavar: str
     many: bool = False
     adds: bool = False
+    ranks: tuple[str, ...] = ()
 
+
+_TIERS = ("process", "landlock", "namespaces")
+_REUSES = ("session", "process", "never")
 
 OPTIONS: Mapping[str, Option] = {
     "timeout": Option(parse_seconds, "number", "wall-clock time for the call", "SECONDS"),
@@ -127,10 +136,10 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "python": Option(_parse_python, "free", "the interpreter that runs the worker, 3.9 or newer", "PATH"),
     "may_call": Option(_parse_tools, "list", "a tool that code in the sandbox may call", "TOOL", True),
-    "tier": Option(_one_of("namespaces", "landlock", "process"), "free", "the weakest isolation to accept", "TIER"),
+    "tier": Option(_one_of(*_TIERS), "strength", "the weakest isolation to accept", "TIER", ranks=_TIERS),
     "reuse": Option(
-        _one_of("session", "process", "never"), "free",
-        "session (a warm worker per task), process (a fork for each call) or never", "MODE",
+        _one_of(*_REUSES), "strength",
+        "session (a warm worker per task), process (a fork for each call) or never", "MODE", ranks=_REUSES,
     ),
     "runner": Option(_parse_name, "free", "where the worker runs", "NAME"),
     "image": Option(_parse_image, "free", "the image that a container is made of", "IMAGE"),
@@ -229,6 +238,8 @@ BUILT_IN_CEILING: Mapping[str, Any] = {
     "open_files": 65536,
     "output": 1 << 40,
     "result": 64 << 20,
+    "tier": _TIERS[0],
+    "reuse": _REUSES[0],
 }
 
 
@@ -304,26 +315,35 @@ def _check(path: str, name: str, value: Any, source: str, most: Any, set_by: str
             asked, shown = str(value), str(most)
         raise Refused(
             f"{path} = {asked} ({source}) is beyond the ceiling {shown}, set by {set_by}",
-            hint=f"ask for {_no_more_than(shown)}{how_to_raise(name, set_by)}",
+            hint=f"ask for {_within(OPTIONS[name], most, shown)}{how_to_raise(name, set_by)}",
         )
 
 
-def _no_more_than(shown: str) -> str:
+def _within(option: Option, most: Any, shown: str) -> str:
+    if option.order == "strength":
+        return " or ".join(option.ranks[option.ranks.index(most) :])
     return "less" if shown in ("none", "nothing") else f"no more than {shown}"
 
 
 def how_to_raise(name: str, set_by: str) -> str:
-    """Words on where the ceiling of a key can be raised, by the layer that set it; "" if whoever asks set it."""
-    if set_by.startswith(("toolsets.", "tools.")):
-        return f", or raise {set_by}.ceiling.{name} in your toolsets.toml"
-    if set_by == "built-in":
+    """Words on where the ceiling of a key can be moved, by the layer that set it; "" if whoever asks set it."""
+    if set_by in ("call", "exec"):
+        return ""
+    if set_by == "supervisor":
+        return ", or give the Supervisor a policy that allows it"
+    file, _, table = set_by.rpartition(": ")
+    if table == "terminal":  # Hermes' section, which has no ceilings
+        table = "toolsets.terminal"
+    elif table in ("built-in", "defaults"):
         return f", or set ceiling.{name} of its toolset in your toolsets.toml"
-    return f", or raise it in {set_by}" if set_by not in ("call", "exec") else ""
+    return f", or set {table}.ceiling.{name} in {file or 'your toolsets.toml'}"
 
 
 def _exceeds(option: Option, value: Any, most: Any) -> bool:
     if option.order == "number":
         return most is not None and (value is None or value > most)
+    if option.order == "strength":
+        return option.ranks.index(value) < option.ranks.index(most)
     if option.order == "network":
         return hosts.exceeds(value, most)
     if option.order == "list":

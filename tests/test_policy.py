@@ -125,12 +125,13 @@ CEILINGS: dict[str, tuple[Any, Any, Any]] = {
     "env": (["KEY", "B"], ["KEY"], ["KEYS"]),
     "packages": ("host", "host", ["/x"]),
     "may_call": (["read_file", "patch"], ["patch"], ["patch", "terminal"]),
+    "tier": ("landlock", "namespaces", "process"),
+    "reuse": ("process", "never", "session"),
 }
+WITHIN = {"tier": "landlock or namespaces", "reuse": "process or never"}  # what to ask for, where it is no figure
 FREE = {
     "hide": ["/srv"],
     "python": "/usr/bin/python3",
-    "tier": "process",
-    "reuse": "never",
     "runner": "docker",
     "image": "python:3.12",
 }
@@ -152,8 +153,8 @@ def test_a_call_never_goes_beyond_the_ceiling_of_any_key(name: str, how: str) ->
         resolve([*layers, Layer("call", of(**looser))])
     shown = [format_value(name, getattr(of(**each), name)) for each in (looser, most)]
     assert caught.value.message == f"{name} = {shown[0]} (call) is beyond the ceiling {shown[1]}, set by toolsets.x"
-    least = "less" if shown[1] in ("none", "nothing") else f"no more than {shown[1]}"
-    assert caught.value.hint == f"ask for {least}, or raise toolsets.x.ceiling.{name} in your toolsets.toml"
+    within = WITHIN.get(name, f"no more than {shown[1]}")
+    assert caught.value.hint == f"ask for {within}, or set toolsets.x.ceiling.{name} in your toolsets.toml"
 
 
 @pytest.mark.parametrize("name", CEILINGS)
@@ -196,6 +197,15 @@ def test_what_has_no_order_is_the_callers_choice(name: str) -> None:
         ({}, {}, {"may_call": ["patch"]}, False),
         ({}, {}, {"packages": ["/x"]}, False),
         ({}, {"packages": "host"}, {"packages": "host"}, True),
+        ({}, {}, {"tier": "process"}, True),  # the operator's own command line, where no file says anything
+        ({}, {}, {"tier": "namespaces"}, True),
+        ({}, {}, {"reuse": "never"}, True),
+        ({"tier": "namespaces"}, {}, {"tier": "landlock"}, False),
+        ({"tier": "namespaces"}, {"tier": "process"}, {"tier": "process"}, True),
+        ({"tier": "process"}, {}, {"tier": "namespaces"}, True),
+        ({}, {"tier": "landlock"}, {"tier": "process"}, False),
+        ({"reuse": "never"}, {}, {"reuse": "session"}, False),
+        ({"reuse": "never"}, {"reuse": "session"}, {"reuse": "session"}, True),
     ],
 )
 def test_what_stands_where_nobody_says_otherwise(
@@ -240,6 +250,48 @@ def test_a_refusal_names_both_figures_and_who_set_the_ceiling() -> None:
     for word in ("pids = 11", "(call)", "ceiling 10", "toolsets.x"):
         assert word in caught.value.message
     assert "ceiling.pids" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("set_by", "where"),
+    [
+        ("built-in", "set ceiling.memory of its toolset in your toolsets.toml"),
+        ("defaults", "set ceiling.memory of its toolset in your toolsets.toml"),
+        ("tools.y", "set tools.y.ceiling.memory in your toolsets.toml"),
+        ("config.yaml: sandbox", "set sandbox.ceiling.memory in config.yaml"),
+        ("config.yaml: tools.y", "set tools.y.ceiling.memory in config.yaml"),
+        ("config.yaml: terminal", "set toolsets.terminal.ceiling.memory in config.yaml"),
+        ("supervisor", "give the Supervisor a policy that allows it"),
+    ],
+)
+def test_a_refusal_says_where_the_ceiling_can_be_moved(set_by: str, where: str) -> None:
+    most = "64G" if set_by == "built-in" else "1G"
+    below = [] if set_by == "built-in" else [Layer(set_by, of(memory="1G"), bounded=False)]
+    with pytest.raises(Refused) as caught:
+        resolve([*below, Layer("call", of(memory="65G"))])
+    assert caught.value.hint == f"ask for no more than {most}, or {where}"
+
+
+def test_whoever_set_the_ceiling_himself_is_not_sent_elsewhere() -> None:
+    with pytest.raises(Refused) as caught:
+        resolve([Layer("call", of(memory="2G"), of(memory="1G"))])
+    assert caught.value.hint == "ask for no more than 1G"
+
+
+def test_a_ceiling_strengthens_a_weaker_tier_below_it() -> None:
+    below = Layer("defaults", of(tier="process"), bounded=False)
+    strong = Layer("config.yaml: sandbox", PolicyLayer(), of(tier="namespaces", reuse="never"), bounded=False)
+    policy = resolve([below, strong])
+    assert (policy.tier, policy.reuse) == ("namespaces", "never")
+    assert policy.sources["tier"] == "config.yaml: sandbox"
+
+
+def test_the_supervisors_own_tier_is_the_operators() -> None:
+    """Who makes the Supervisor, or a command, may go below what a file says; a call of its may not."""
+    file = Layer("config.yaml: sandbox", of(tier="namespaces"), bounded=False)
+    own = Layer("supervisor", of(tier="process"), bounded=False)
+    assert resolve([file, own]).tier == "process"
+    assert resolve([file, own, Layer("call", of(tier="process"))]).tier == "process"
 
 
 def test_a_tool_is_bound_by_its_toolset_and_the_operator_by_nobody() -> None:
