@@ -102,3 +102,18 @@ def test_a_cancel_before_there_is_a_worker(workspace: Path) -> None:
         assert not (workspace / "ran").exists()
 
     asyncio.run(scenario())
+
+
+def test_a_storm_of_the_cancels_signal_is_no_cancel(workspace: Path) -> None:
+    """A command may send it to its worker."""
+    storm = "worker=$(awk '{print $4}' /proc/$PPID/stat); for n in $(seq 3000); do kill -IO $worker; done; echo done"
+
+    async def scenario() -> None:
+        async with AsyncSupervisor(workspace=workspace) as supervisor:
+            for _ in range(3):
+                result = await supervisor.call("terminal", {"command": storm, "timeout": 20})
+                assert result.outcome == "ok", result
+                assert "done" in str(result.result)
+            assert (await supervisor.call("terminal", {"command": "true"})).notes == []
+
+    asyncio.run(scenario())

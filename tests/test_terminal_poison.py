@@ -103,3 +103,11 @@ def test_an_alias_of_sh_may_be_called_like_a_word_of_ours(word: str, task: Task)
     assert task.output("echo $V", shell="sh") == "1\n"
     if word != "case":  # a reserved word is no alias where a command begins
         assert task(word, shell="sh")["output"].startswith("oops\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_a_shell_that_exports_everything(shell: str, task: Task) -> None:
+    """Ours too, for as long as a command runs; none of it comes back."""
+    task("set -a; v=1", shell=shell)
+    assert task.output("w=2; echo $v", shell=shell) == "1\n"
+    assert task.output("set +a; echo $v $w", shell=shell) == "1 2\n"

@@ -47,6 +47,7 @@ _DROPPED = b"errexit verbose posix monitor history noexec onecmd privileged inte
 # `name='value'` as sh prints it: quoted pieces side by side, newlines as they are.
 _PIECES = rb"""((?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])*)"""
 _SH_EXPORT = re.compile(rb"^export (\w+)(?:=" + _PIECES + rb")?\n", re.MULTILINE)
+_SH_OWN = re.compile(rb"PWD|SHLVL|TERM|_|__hs_\w+")
 _SH_ALIAS = re.compile(rb"^([^\s=']+)=" + _PIECES + rb"\n", re.MULTILINE)
 
 
@@ -168,8 +169,6 @@ def _functions(found):
 
 
 def _of_sh(found):
-    exports = [
-        m.group() for m in _SH_EXPORT.finditer(found["export -p"]) if m[1] not in (b"PWD", b"SHLVL", b"TERM", b"_")
-    ]
+    exports = [m.group() for m in _SH_EXPORT.finditer(found["export -p"]) if not _SH_OWN.fullmatch(m[1])]
     aliases = [b"\\alias " + m.group() for m in _SH_ALIAS.finditer(found["alias"])]
     return b"".join(exports) + b"umask " + found["umask"] + b"".join(aliases)

@@ -207,11 +207,14 @@ class Channel:
     def _on_io(self, _number, _frame):
         if self.held or self.current is None or os.getpid() != self.pid:
             return
+        self.held += 1  # another signal may come meanwhile
         try:
             frames = self.poll_frames()
         except Hangup:
             fcntl.fcntl(self.reading, fcntl.F_SETFL, self.quiet_flags)
             return  # init has seen it too, and ends us: a handler must not take it for an error of its own
+        finally:
+            self.held -= 1
         for index, frame in enumerate(frames):
             params = frame.get("params", {})
             if frame.get("method") == wire.CANCEL and params.get("id") == self.current:
