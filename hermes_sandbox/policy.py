@@ -260,9 +260,9 @@ def _parsed(name: str, value: object, where: str) -> Any:
         return option.parse(value)
     except ValueError as error:
         shown = repr(value)
-        raise Refused(
-            f"{path} = {shown if len(shown) <= 60 else shown[:57] + '...'} cannot be used", hint=str(error)
-        ) from None
+        # Who means to grant a variable may well have written its value.
+        said = "" if name == "env" else f" = {shown if len(shown) <= 60 else shown[:57] + '...'}"
+        raise Refused(f"{path}{said} cannot be used", hint=str(error)) from None
 
 
 class Layer(msgspec.Struct, frozen=True):

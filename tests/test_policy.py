@@ -406,3 +406,10 @@ def test_what_a_runner_cannot_do_is_refused_with_its_value_and_who_set_it() -> N
         "disk = 2G (toolsets.x) cannot be had: there is no quota",
         "use file_size",
     )
+
+
+@pytest.mark.parametrize("value", [{"API_KEY": "sk-secret"}, ["API_KEY=sk-secret"], "API_KEY=sk-secret"])
+def test_no_refusal_shows_the_value_of_a_variable(value: object) -> None:
+    with pytest.raises(Refused) as caught:
+        PolicyLayer(env=value)  # type: ignore[arg-type]
+    assert "secret" not in caught.value.message + caught.value.hint
