@@ -52,7 +52,7 @@ def taken_from(options: dict[str, Any]) -> PolicyLayer:
     try:
         return layer(values, "command line")
     except Refused as error:
-        found = re.match(r"command line\.(\w+) = (.*) cannot be used", error.message)
+        found = re.match(r"command line\.(\w+)(?: = (.*))? cannot be used", error.message)
         if found is None:
             raise
         name, shown = found[1], found[2]
