@@ -3,12 +3,15 @@ a tool prints reaches the supervisor's own streams."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,10 +35,19 @@ def mounts() -> list[str]:
     return Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
 
 
+def descriptors() -> Counter[str]:
+    """How many there are of each kind, `pipe` or `socket` say, and of each file."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            found.append(re.sub(r":\[\d+\]$", "", os.readlink(f"/proc/self/fd/{fd}")))
+    return Counter(found)
+
+
 def what_there_is(temporary: Path) -> dict[str, object]:
     gc.collect()
     return {
-        "descriptors": sorted(os.listdir("/proc/self/fd")),
+        "descriptors": descriptors(),
         "children": process.children(os.getpid()),
         # Those of an event loop's executor stay, and are as many as were needed at once.
         "threads": sorted(each.name for each in threading.enumerate() if not each.name.startswith("asyncio_")),
