@@ -86,8 +86,8 @@ IMPORTS = {
         "process registry runners supervisor trial"
     ),
     "cli": (
-        "cli bundled config doctor dotenv environment findings home policy presence registry results runners state "
-        "supervisor sync text toolcheck toolsets"
+        "cli bundled config doctor dotenv environment findings home policy presence record registry results runners "
+        "state supervisor sync text toolcheck toolsets"
     ),
     "testing": "testing bootstrap bundled driver exchange home policy pool results runners session supervisor sync",
 }

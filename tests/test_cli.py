@@ -506,3 +506,15 @@ def test_a_profile_that_is_not_there_is_refused(workspace: Path) -> None:
     code, _out, err = run("--profile", "nope", "tools", "list", cwd=workspace)
     assert code == 78
     assert "mkdir" in err
+
+
+def test_what_was_never_started_has_a_record_too(workspace: Path, hermes_home: Path) -> None:
+    (hermes_home / FILE).write_text("[toolsets.file.policy]\ntimeout = 'soon'\n", encoding="utf-8")
+    record = workspace / "run.json"
+    code, _out, err = run("exec", "--report", str(record), "--junit", "run.xml", "--", "true", cwd=workspace)
+    assert (code, "timeout" in err) == (78, True)
+    found = json.loads(record.read_text(encoding="utf-8"))
+    assert (found["tool"], found["outcome"]) == ("exec", "refused")
+    assert "refused" in (workspace / "run.xml").read_text(encoding="utf-8")
+    code, out, _err = run("call", "read_file", "path=a", "--json", cwd=workspace)
+    assert (code, json.loads(out)["outcome"]) == (78, "refused")

@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from hermes_sandbox.cli import MAX_TALK, say
-from hermes_sandbox.cli.options import json_option, policy_options, supervisor, taken_from
-from hermes_sandbox.errors import InvalidArguments
+from hermes_sandbox.cli.options import json_option, policy_options, supervisor, taken_from, unstarted
+from hermes_sandbox.errors import InvalidArguments, SandboxError
 from hermes_sandbox.results import CallResult
 from hermes_sandbox.text import clean
 
@@ -35,10 +35,13 @@ def call_command(
       hermes-sandbox call read_file path=README.md
       hermes-sandbox call search_files --args '{"pattern": "TODO", "limit": 5}' --timeout 5 --memory 256M --json
     """
-    layer = msgspec.structs.replace(taken_from(options), reuse="never")  # nothing of this call outlives the command
-    arguments = _arguments(text, pairs)
-    with supervisor(ctx) as tools:
-        result = tools.call(tool, arguments, policy=layer)
+    try:
+        layer = msgspec.structs.replace(taken_from(options), reuse="never")  # nothing of it outlives the command
+        arguments = _arguments(text, pairs)
+        with supervisor(ctx) as tools:
+            result = tools.call(tool, arguments, policy=layer)
+    except SandboxError as error:
+        result = unstarted(tool, error)
     if as_json:
         click.echo(result.to_json())
     else:

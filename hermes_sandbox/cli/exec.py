@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from hermes_sandbox.cli import say
-from hermes_sandbox.cli.options import json_option, policy_options, supervisor, taken_from
+from hermes_sandbox.cli.options import json_option, policy_options, supervisor, taken_from, unstarted
 from hermes_sandbox.cli.reports import Report, ReportFile
 from hermes_sandbox.cli.streams import read_in, write_out
-from hermes_sandbox.errors import EXIT_CODES
+from hermes_sandbox.errors import EXIT_CODES, SandboxError
 from hermes_sandbox.policy import UNSET, Policy, PolicyLayer
 from hermes_sandbox.results import CallResult
 from hermes_sandbox.sync import Supervisor
@@ -49,10 +49,13 @@ def exec_command(
       hermes-sandbox exec --timeout 10 --memory 512M --pids 64 --network none -- pytest -q
       hermes-sandbox exec --timeout 5m --report run.json --junit run.xml -- make check
     """
-    layer = taken_from(options)
-    with supervisor(ctx) as tools:
-        _pass_signals_on(tools, layer)
-        result = tools.exec(argv, policy=layer, stdin=read_in(), on_output=_quiet if as_json else write_out)
+    try:
+        layer = taken_from(options)
+        with supervisor(ctx) as tools:
+            _pass_signals_on(tools, layer)
+            result = tools.exec(argv, policy=layer, stdin=read_in(), on_output=_quiet if as_json else write_out)
+    except SandboxError as error:  # nothing was started, and whoever waits for a report is told that
+        result = unstarted("exec", error)
     _write_reports(result, argv, report, junit)
     if as_json:
         click.echo(result.to_json())

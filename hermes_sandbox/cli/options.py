@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 
 import click
 
-from hermes_sandbox.errors import Refused
+from hermes_sandbox.errors import Refused, SandboxError
 from hermes_sandbox.home import get_hermes_home
 from hermes_sandbox.policy import OPTIONS, PolicyLayer, layer
+from hermes_sandbox.record import Record
+from hermes_sandbox.results import CallResult
+from hermes_sandbox.supervisor import DEFAULT_TASK
 from hermes_sandbox.sync import Supervisor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,3 +74,8 @@ def supervisor(ctx: click.Context, policy: PolicyLayer | None = None) -> Supervi
     if chosen["profile"] is not None and not home.is_dir():
         raise Refused(f"there is no profile {chosen['profile']!r}", hint=f"make it: mkdir -p {home}")
     return Supervisor(workspace=Path.cwd(), home=home, toolset_filter=chosen["filter"], policy=policy)
+
+
+def unstarted(tool: str, error: SandboxError) -> CallResult:
+    """The record of a call that ended before there was a supervisor to make one."""
+    return Record(tool, DEFAULT_TASK).refused(error)
