@@ -2,8 +2,7 @@
 
 The stub is a `-c` argument, so nothing has to be installed on the other side and no runner has a way of its own. It
 reads two lengths, the zip and the boot settings, and not a byte more: what follows is the worker's. Files of the worker
-travel as source; for an interpreter of our own version the compiled code goes along, which saves a cold start some 40
-ms.
+travel as source; to an interpreter of our own version they travel compiled, which saves a cold start some 40 ms.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def command(python: str) -> list[str]:
 def payload(boot: wire.Boot, tool_files: Mapping[str, bytes], *, same_python: bool) -> bytes:
     """The bytes that the stub reads first. `tool_files` maps a path below `tools/` to the text that travels there.
 
-    `same_python`: the other side runs our own Python version, so compiled code of the worker's files can go along.
+    `same_python`: the other side runs our own Python version, so compiled code of the worker's files is what travels.
     """
     settings = msgspec.json.encode(boot)
     buffer = io.BytesIO(_worker_archive(same_python))
@@ -69,14 +68,16 @@ def _worker_archive(same_python: bool) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted(_WORKER.glob("*.py")):
-            archive.writestr(zipfile.ZipInfo(f"{_PACKAGE}/{path.name}"), path.read_bytes())
             if same_python:
                 archive.writestr(zipfile.ZipInfo(f"{_PACKAGE}/{path.stem}.pyc"), _compiled(path))
+            else:
+                archive.writestr(zipfile.ZipInfo(f"{_PACKAGE}/{path.name}"), path.read_bytes())
     return buffer.getvalue()
 
 
 def _compiled(path: Path) -> bytes:
     """The file's code as a .pyc that is never checked against its source. Python's own cache saves the compiling."""
-    code = SourceFileLoader(f"{_PACKAGE}.{path.stem}", str(path)).get_code(f"{_PACKAGE}.{path.stem}")
+    name = f"{_PACKAGE}.{path.stem}"
+    code = SourceFileLoader(name, str(path)).get_code(name)
     unchecked = (0b01).to_bytes(4, "little") + bytes(8)  # PEP 552: hash-based, not to be validated
     return MAGIC_NUMBER + unchecked + marshal.dumps(code)

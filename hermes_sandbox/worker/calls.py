@@ -5,17 +5,13 @@ it, it is imported in a fork, which reports over a pipe and is ended: a module t
 interpreter at import costs nobody else anything, and the same worker goes on with the next.
 """
 
-from __future__ import annotations
-
-import importlib
-import json
+import _signal as signal
 import os
 import select
-import signal
 import sys
 import time
 
-from hermes_worker import tools_shim, wire
+from hermes_worker import leanjson, tools_shim, wire
 from hermes_worker.channel import Answer, Cancelled, done, failed
 
 MAX_DESCRIPTION = 4 << 20  # bytes that a fork may report of one module
@@ -33,7 +29,7 @@ class Tools:
         """Import a tool module by its name below `tools`; raises what the import raises."""
         name = "tools." + module
         if name not in sys.modules:
-            importlib.import_module(name)
+            __import__(name)
         if not self.logging and "logging" in sys.modules:
             self.logging = True
             _send_logs(self.worker.channel)
@@ -133,7 +129,7 @@ class Tools:
         if data is None:
             return {"problem": "it describes itself with more than %d bytes" % MAX_DESCRIPTION}
         if data:
-            return json.loads(data)
+            return leanjson.loads(data)
         return {"problem": _how_it_died(status)}
 
     def read_report(self, request, reading):
@@ -172,9 +168,9 @@ def _report(writing, look):
     if os.getpid() != pid:
         os._exit(0)
     try:
-        text = json.dumps(answer, allow_nan=False)
+        text = leanjson.dumps(answer, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        text = json.dumps({"problem": "what it registers is no JSON: " + _one_line(error)})
+        text = leanjson.dumps({"problem": "what it registers is no JSON: " + _one_line(error)})
     line = text.encode("ascii") + b"\n"
     try:
         while line:
@@ -200,7 +196,7 @@ def _state(entry):
     if entry.overrides_fn is not None:
         try:
             overrides = entry.overrides_fn()
-            json.dumps(overrides, allow_nan=False)
+            leanjson.dumps(overrides, allow_nan=False)
             state["overrides"] = overrides if isinstance(overrides, dict) else None
         except Exception as error:
             state["reason"] = "its dynamic_schema_overrides raised " + _one_line(error)
@@ -216,7 +212,7 @@ def _result(result, limit):
             size = len(result.encode("utf-8", "replace"))
     elif isinstance(result, dict) and result.get("_multimodal") is True and isinstance(result.get("content"), list):
         try:
-            size = len(json.dumps(result, allow_nan=False))
+            size = len(leanjson.dumps(result, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             return failed(wire.BAD_RESULT, "its _multimodal dict is no JSON: %s" % error, kind="dict")
         fields = {"multimodal": result}
@@ -254,8 +250,10 @@ def _one_line(error):
 def _how_it_died(status):
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
+        from signal import Signals
+
         try:
-            name = signal.Signals(number).name
+            name = Signals(number).name
         except ValueError:
             name = "signal %d" % number
         return "its import ended the process by %s" % name

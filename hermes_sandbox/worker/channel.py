@@ -9,30 +9,24 @@ there. It runs `undisturbed`, and hears of a cancel where it waits. A count, not
 of a tool's would get the signal.
 """
 
+import _signal as signal  # the package wraps it in enums, which cost a cold start a millisecond
 import _thread
-import contextlib
 import fcntl
-import functools
-import json
-import math
 import os
 import select
-import signal
 import time
 
-from hermes_worker import limits, wire
-
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+from hermes_worker import leanjson, limits, wire
 
 
 def undisturbed(method):
     """A decorator for methods of what has a `worker`: a cancel interrupts them only where they wait."""
 
-    @functools.wraps(method)
     def wrapper(self, *args, **kwargs):
         with self.worker.channel.undisturbed():
             return method(self, *args, **kwargs)
 
+    wrapper.__name__, wrapper.__doc__ = method.__name__, method.__doc__
     return wrapper
 
 
@@ -81,6 +75,25 @@ def take_pipes(out, err):
     return Channel(reading, writing, (null, *prints))
 
 
+class Shield:
+    """The context of `Channel.undisturbed`; contexts may lie in each other."""
+
+    def __init__(self, channel):
+        self.channel = channel
+
+    def __enter__(self):
+        if self.channel is not None:
+            self.channel.held += 1
+
+    def __exit__(self, *_error):
+        if self.channel is not None:
+            self.channel.held -= 1
+            self.channel.raise_late()
+
+
+_NO_SHIELD = Shield(None)
+
+
 class Channel:
     def __init__(self, reading, writing, standard):
         self.reading = reading
@@ -98,6 +111,7 @@ class Channel:
         self.waiting.register(reading, select.POLLIN)
         self.quiet_flags = fcntl.fcntl(reading, fcntl.F_GETFL)
         fcntl.fcntl(reading, fcntl.F_SETOWN, self.pid)
+        self.shield = Shield(self)
         self.restore_standard()
         os.register_at_fork(after_in_child=self._cut_off)
 
@@ -123,25 +137,21 @@ class Channel:
 
     def _write(self, frame):
         # A lone surrogate has no UTF-8; the supervisor would refuse the frame, so it is replaced here.
-        line = _encode(frame).encode("utf-8", "replace") + b"\n"
+        text = leanjson.dumps(frame, False, allow_nan=False, separators=leanjson.COMPACT)
+        line = text.encode("utf-8", "replace") + b"\n"
         with self.undisturbed():  # half a frame would be the end of the wire
             while line:
                 line = line[os.write(self.writing, line) :]
 
-    @contextlib.contextmanager
     def undisturbed(self):
-        """What runs inside is not interrupted by a cancel; one that came meanwhile is raised behind it. Cancels come to
-        the main thread: others need no shield."""
-        if _thread.get_ident() != self.thread:
-            yield
-            return
-        self.held += 1
-        try:
-            yield
-        finally:
-            self.held -= 1
-            if not self.held and self.current is not None and (self.frames or self._readable()):
-                self._on_io(None, None)
+        """A context: what runs inside is not interrupted by a cancel; one that came meanwhile is raised behind it.
+        Cancels come to the main thread: others need no shield."""
+        return self.shield if _thread.get_ident() == self.thread else _NO_SHIELD
+
+    def raise_late(self):
+        """Behind a shield: raise the cancel that came meanwhile."""
+        if not self.held and self.current is not None and (self.frames or self._readable()):
+            self._on_io(None, None)
 
     def wait(self, poller, seconds):
         """What a select.poll or select.epoll says within `seconds` (None: however long it takes). A cancel comes here,
@@ -152,7 +162,7 @@ class Channel:
             if hasattr(poller, "fileno"):  # an epoll, which counts in s
                 ready = poller.poll(seconds)
             else:
-                ready = poller.poll(None if seconds is None else math.ceil(seconds * 1000))
+                ready = poller.poll(None if seconds is None else -int(-seconds * 1000 // 1))
         finally:
             if self.current is not None:
                 poller.unregister(self.reading)
@@ -190,7 +200,7 @@ class Channel:
             return
         *lines, rest = b"".join(self.parts).split(b"\n")
         self.parts = [rest] if rest else []
-        self.frames += [json.loads(line.decode("utf-8")) for line in lines]
+        self.frames += [leanjson.loads(line) for line in lines]
 
     def listen(self, request):
         """From here to `unlisten`, `cancel` for `request` raises Cancelled in whatever runs, this call included."""

@@ -7,10 +7,10 @@ pieces that are kept until the command takes them; CREDIT tells the supervisor h
 more than STDIN_WINDOW ahead.
 """
 
+import _signal as signal
 import binascii
 import os
 import select
-import signal
 
 from hermes_worker import wire
 from hermes_worker.channel import done, failed

@@ -17,17 +17,16 @@ Theory of operation
 
 from __future__ import annotations
 
+import _signal as signal
 import errno
 import fcntl
-import json
 import os
 import resource
 import select
-import signal
 import socket
 import time
 
-from hermes_worker import kernel, limits, tree
+from hermes_worker import kernel, leanjson, limits, tree
 from hermes_worker.program import DEFAULTED, IGNORED, Program, first_fd, sheet
 
 LONGEST_WAIT = 3600.0  # s; poll takes no more than some weeks
@@ -55,7 +54,7 @@ class Guard:
         """Have it start a program. Raises OSError when that cannot be started."""
         words = {name: value for name, value in vars(program).items() if name not in ("stdio", "fds")}
         words["stdio"] = len(program.stdio)
-        with sheet(json.dumps(words).encode("ascii")) as spec:  # an environment may be larger than a packet
+        with sheet(leanjson.dumps(words).encode("ascii")) as spec:  # an environment may be larger than a packet
             socket.send_fds(self.link, [b"start"], [spec.fileno(), *program.stdio, *program.fds])
         # The program may kill or stop its guard before that has said that it started.
         started = (self.receive() if self.says_something(PATIENCE) else None) or {"pid": 0}
@@ -69,7 +68,7 @@ class Guard:
             data = self.link.recv(MAX_PACKET)
         except ConnectionResetError:
             data = b""
-        return json.loads(data) if data else None
+        return leanjson.loads(data) if data else None
 
     def says_something(self, seconds):
         """Whether there is a packet, or an end, within `seconds`."""
@@ -213,7 +212,7 @@ class _Keeper:
 
     def start(self, fds):
         with open(fds[0], "rb") as spec:
-            words = json.loads(spec.read())
+            words = leanjson.loads(spec.read())
         count = words.pop("stdio")
         self.program = program = Program(stdio=fds[1 : 1 + count], **words)
         for number, fd in enumerate(fds[1 + count :], first_fd()):
@@ -314,14 +313,14 @@ class _Keeper:
 
     def tell(self, **packet):
         try:
-            self.link.send(json.dumps(packet).encode("ascii"))
+            self.link.send(leanjson.dumps(packet).encode("ascii"))
         except OSError:
             pass  # the worker is gone: the next look at the link says so
 
     def tell_if_there_is_room(self, **packet):
         """For what may be lost: the worker is busy, and the program must not wait for that."""
         try:
-            self.link.send(json.dumps(packet).encode("ascii"), socket.MSG_DONTWAIT)
+            self.link.send(leanjson.dumps(packet).encode("ascii"), socket.MSG_DONTWAIT)
         except OSError:
             pass
 

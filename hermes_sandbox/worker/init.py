@@ -17,20 +17,18 @@ Theory of operation
     lost: not by a crash of the worker, not by its kill.
 """
 
+import _signal as signal
 import binascii
 import fcntl
-import json
 import mmap
 import os
-import re
 import resource
 import select
-import signal
 import sys
 import termios
 import time
 
-from hermes_worker import kernel, limits, tree, wire
+from hermes_worker import kernel, leanjson, limits, tree, wire
 
 WATCH_INTERVAL = 0.05  # s between two looks at a tree whose memory or CPU time no cgroup counts
 PAGE = resource.getpagesize()
@@ -63,8 +61,8 @@ def unread(pipe):
 
 def shared_memory(status):
     """Bytes of shared memory that a process maps, out of its /proc/PID/status."""
-    found = re.search(rb"RssShmem:\s+(\d+)", status)
-    return int(found.group(1)) * 1024 if found else 0
+    number = status.partition(b"RssShmem:")[2].split(None, 1)[:1]
+    return int(number[0]) * 1024 if number else 0
 
 
 def filled(folder):
@@ -114,7 +112,7 @@ class Init:
 
     def report(self, method, cls, **fields):
         frame = {"jsonrpc": "2.0", "method": method, "params": wire.message(cls, **fields)}
-        line = self.report_prefix + json.dumps(frame, separators=(",", ":")).encode("ascii") + b"\n"
+        line = self.report_prefix + leanjson.dumps(frame, separators=leanjson.COMPACT).encode("ascii") + b"\n"
         while line:
             line = line[os.write(2, line) :]
 
@@ -275,8 +273,8 @@ def become_worker(boot):
     kernel.set_child_subreaper()
     kernel.set_parent_death_signal(signal.SIGKILL)
     try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("500")  # when memory runs out the kernel takes the call, not init
+        with open("/proc/self/oom_score_adj", "wb", 0) as file:
+            file.write(b"500")  # when memory runs out the kernel takes the call, not init
     except OSError:
         pass  # the score is higher already: init is then as likely a victim, which costs the report, not safety
     os.environ.clear()
@@ -290,7 +288,7 @@ def become_worker(boot):
 
 def main(conf):
     """Called by the stub with the JSON of wire.Boot. Does not return."""
-    boot = json.loads(conf)
+    boot = leanjson.loads(conf)
     os.setsid() if os.getpid() != os.getsid(0) else None
     kernel.set_child_subreaper()
     limits.apply(boot)

@@ -3,9 +3,9 @@ command line and no environment could hold."""
 
 from __future__ import annotations
 
+import _signal as signal
 import fcntl
 import os
-import signal
 
 from hermes_worker import limits
 

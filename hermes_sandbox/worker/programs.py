@@ -13,12 +13,12 @@ Theory of operation
 
 from __future__ import annotations
 
+import _signal as signal
 import binascii
 import errno
 import fcntl
 import os
 import select
-import signal
 import struct
 import termios
 import time

@@ -11,9 +11,8 @@ each one here. Another architecture's calls, and x32's, are not the ones in the 
 second are refused. What is not in the table is allowed: it is a list of what is dangerous, not of what is known.
 """
 
-import ctypes
 import os
-import struct
+from _struct import pack as packed
 from errno import EAFNOSUPPORT, ENOSYS, EPERM
 
 from hermes_worker import kernel
@@ -140,7 +139,7 @@ _SECCOMP_MODE_FILTER = 2
 
 def _op(code, value, if_true=0, if_false=0):
     """One struct sock_filter; the jumps count instructions to skip."""
-    return struct.pack("=HBBI", code, if_true, if_false, value)
+    return packed("=HBBI", code, if_true, if_false, value)
 
 
 def _unless(condition):
@@ -184,6 +183,5 @@ def apply():
     Raises OSError where the kernel refuses, RuntimeError as `program`."""
     code = program()
     kernel.set_no_new_privs()
-    filters = ctypes.create_string_buffer(code, len(code))
-    fprog = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(filters)))
-    kernel.prctl("PR_SET_SECCOMP", _SECCOMP_MODE_FILTER, ctypes.addressof(fprog))
+    fprog = packed("@H6x", len(code) // 8) + kernel.pointer_to(code)
+    kernel.prctl("PR_SET_SECCOMP", _SECCOMP_MODE_FILTER, fprog)

@@ -9,9 +9,11 @@ The registry only records; which tool wins a name is decided in the supervisor, 
 (programs.py). It is made when a tool asks for it.
 """
 
-import json
 import sys
-import types
+
+from hermes_worker import leanjson
+
+ModuleType = type(sys)
 
 
 class Entry:
@@ -96,12 +98,12 @@ registry = Registry()
 
 def tool_error(message, **extra):
     """The JSON string of a failed call: {"error": message, ...extra}."""
-    return json.dumps(dict({"error": str(message)}, **extra), ensure_ascii=False, default=str)
+    return leanjson.dumps(dict({"error": str(message)}, **extra), False, default=str)
 
 
 def tool_result(data=None, **fields):
     """The JSON string of `data`, or of the keywords if there is no data."""
-    return json.dumps(fields if data is None else data, ensure_ascii=False, default=str)
+    return leanjson.dumps(fields if data is None else data, False, default=str)
 
 
 def _get_hermes_home():
@@ -118,11 +120,11 @@ def _no_sandbox():
 def install(folder, sandbox=_no_sandbox):
     """Make `tools` importable, with the tool files in `folder`, and `hermes_constants` for the one name it is used
     for. `sandbox()` gives what `tools.sandbox.programs` is."""
-    package = types.ModuleType("tools")
+    package = ModuleType("tools")
     package.__path__ = [folder]
-    facade = types.ModuleType("tools.registry")
+    facade = ModuleType("tools.registry")
     facade.__dict__.update(registry=registry, tool_error=tool_error, tool_result=tool_result)
-    place = types.ModuleType("tools.sandbox")
+    place = ModuleType("tools.sandbox")
 
     def lazily(name):
         if name == "programs":
@@ -131,7 +133,7 @@ def install(folder, sandbox=_no_sandbox):
 
     place.__dict__.update(__getattr__=lazily)
     package.__dict__.update(registry=facade, sandbox=place)
-    constants = types.ModuleType("hermes_constants")
+    constants = ModuleType("hermes_constants")
     constants.__dict__.update(get_hermes_home=_get_hermes_home)
     sys.modules.update({"tools": package, "tools.registry": facade, "tools.sandbox": place})
     sys.modules["hermes_constants"] = constants

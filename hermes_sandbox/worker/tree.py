@@ -6,10 +6,8 @@ orphans come to it, and walks /proc until `waitpid` says that it has no child le
 programs: their guards, and what is below them, are kept.
 """
 
-from __future__ import annotations
-
+import _signal as signal
 import os
-import signal
 import time
 
 SHOWN = 80  # bytes of a command line that a name shows
