@@ -17,7 +17,8 @@ Theory of operation
 
     An id map comes as a user namespace. It is made by a helper process that is in it and does nothing else (cat,
     waiting for its end of file), since forking a process that has threads is not safe, and a vfork of a small program
-    takes a millisecond. The descriptor is kept until `forget_maps`.
+    takes some. The descriptor is kept until `forget_maps`. The one that the next sandbox is going to want is made ahead
+    (`prepare`), while another boots.
 
 Source: mount_setattr(2), open_tree(2), user_namespaces(7). Needs Linux 5.12 and a file system that takes id maps: ext4,
 xfs, btrfs and tmpfs do, overlayfs does not.
@@ -85,6 +86,7 @@ class Stage:
     def __init__(self) -> None:
         self._names = itertools.count(1)
         self._maps: dict[tuple[int, int, int, int], int] = {}
+        self._ready: int | None = None  # a drop id whose map is made already
 
     def enter(self) -> None:
         """Give this thread a mount namespace with an empty stage. Raises Refused where root may not."""
@@ -154,10 +156,26 @@ class Stage:
         _check(_libc.umount2(os.fsencode(place), _MNT_DETACH), "umount", place)
         _remove(place)
 
+    def prepare(self) -> None:
+        """Make ahead what the next sandbox with a workspace of root's needs. Raises Refused as `idmapped`."""
+        if self._ready is None:
+            drop = allocate_drop_id()
+            self._map((0, 0), (drop, drop))
+            self._ready = drop
+
+    def drop_id(self) -> int:
+        """As `allocate_drop_id`, but the prepared one if there is one."""
+        drop, self._ready = self._ready, None
+        return allocate_drop_id() if drop is None else drop
+
     def forget_maps(self) -> None:
-        """Close the id maps; mounts that use them keep them."""
-        while self._maps:
-            os.close(self._maps.popitem()[1])
+        """Close the id maps, without the prepared one; mounts that use them keep them."""
+        for key in [key for key in self._maps if self._ready not in key[2:]]:
+            os.close(self._maps.pop(key))
+
+    def close(self) -> None:
+        self._ready = None
+        self.forget_maps()
 
     def _map(self, owner: tuple[int, int], drop: tuple[int, int]) -> int:
         """A descriptor of a user namespace in which the two have changed places."""

@@ -65,9 +65,7 @@ class Runner:
     async def start(self, spec: WorkerSpec) -> LocalWorker:
         """A worker in the tier that the policy asks for. Raises Refused or RunnerFailed."""
         started = await asyncio.wrap_future(self._spawner.run(lambda: self._start(spec)))
-        if not self._swept:
-            self._swept = True
-            self._spawner.run(self.sweep)  # while the first worker boots
+        self._spawner.run(self._while_it_boots)
         return LocalWorker(started, self._spawner)
 
     def diagnose(self, noise: str) -> SandboxError:
@@ -81,6 +79,8 @@ class Runner:
         return cgroups.sweep() + len(orphans)
 
     async def close(self) -> None:
+        if self._stage is not None:
+            self._spawner.run(self._stage.close)
         await asyncio.get_running_loop().run_in_executor(None, self._spawner.close)
 
     # On the spawner's thread from here on -------------------------------------------------------------------------
@@ -102,6 +102,14 @@ class Runner:
             started.clean_up()
             raise
         return started
+
+    def _while_it_boots(self) -> None:
+        if self._stage is not None:
+            with contextlib.suppress(Refused, OSError):  # who needs it will be told
+                self._stage.prepare()
+        if not self._swept:
+            self._swept = True
+            self.sweep()
 
     def _start_bare(self, started: Started) -> None:
         policy = started.spec.policy
@@ -162,7 +170,7 @@ class Runner:
         if owner.st_uid:
             identity = Identity(owner.st_uid, owner.st_gid, (owner.st_uid, owner.st_gid))
         else:
-            drop = mounts.allocate_drop_id()
+            drop = self._entered_stage().drop_id()
             identity = Identity(drop, drop, (INSIDE_ID, INSIDE_ID))
         stage = self._entered_stage()
         try:

@@ -298,6 +298,27 @@ class TestNothingIsLeft:
         # The kernel lets go of a thread a moment after it counts as joined.
         assert wait_until(lambda: own not in mount_namespaces())
 
+    def test_what_is_prepared_is_the_next_ones_and_outlives_the_others(self, theatre: Theatre, closed: Path) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+
+        def opened() -> int:
+            return len(os.listdir("/proc/self/fd")) - before
+
+        theatre.on_thread(theatre.stage.prepare)
+        theatre.on_thread(theatre.stage.prepare)
+        theatre.on_thread(theatre.stage.forget_maps)
+        assert opened() == 1  # one, and for the next
+        uid = theatre.stage.drop_id()
+        place = theatre.on_thread(lambda: theatre.stage.idmapped(closed, ROOT, (uid, uid)))
+        assert opened() == 1  # nothing had to be made
+        theatre.on_thread(lambda: theatre.stage.release(place))
+        theatre.on_thread(theatre.stage.forget_maps)
+        assert opened() == 0
+        assert theatre.stage.drop_id() != uid
+        theatre.on_thread(theatre.stage.prepare)
+        theatre.on_thread(theatre.stage.close)
+        assert opened() == 0
+
     def test_no_descriptor_process_or_place(self, theatre: Theatre, closed: Path) -> None:
         def once() -> None:
             uid = mounts.allocate_drop_id()
