@@ -17,8 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import hermes_sandbox.worker
 from hermes_sandbox.bundled import bundled
-from hermes_sandbox.worker import tools_shim
+
+# The worker's modules know each other by the name that they have on the other side of the pipe.
+sys.modules.setdefault("hermes_worker", hermes_sandbox.worker)
+from hermes_worker import tools_shim  # noqa: E402
 
 Answer = dict[str, Any]
 
